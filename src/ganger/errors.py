@@ -1,0 +1,49 @@
+"""The errors Ganger raises on purpose.
+
+GangerError
+├── WorkloadError       a job, a workload file or a workload specification is wrong
+├── SimulationError     a scheduler or a cluster asks for something impossible
+├── SchedulerError      a scheduler's name or parameters are wrong
+├── ConfigError         a setting is wrong, unknown or contradictory
+├── CheckpointError     a checkpoint or run directory cannot be read
+├── TrainingError       a run cannot go on: a loss is not finite, an actor died
+└── MissingExtraError   an optional package is not installed
+
+The command line prints one line for any of them and exits with 2. A programming mistake stays a
+TypeError or an AssertionError.
+"""
+
+
+class GangerError(Exception):
+    """Base of every error Ganger raises on purpose."""
+
+
+class WorkloadError(GangerError):
+    """A job, a workload file or a workload specification is wrong."""
+
+
+class SimulationError(GangerError):
+    """A scheduler or a cluster asks for something impossible."""
+
+
+class SchedulerError(GangerError):
+    """A scheduler's name or parameters are wrong."""
+
+
+class ConfigError(GangerError):
+    """A setting is wrong, unknown or contradictory."""
+
+
+class CheckpointError(GangerError):
+    """A checkpoint or run directory cannot be read."""
+
+
+class TrainingError(GangerError):
+    """A training run cannot go on."""
+
+
+class MissingExtraError(GangerError):
+    """An optional package is not installed."""
+
+    def __init__(self, purpose: str, extra: str) -> None:
+        super().__init__(f"{purpose} needs an optional package: pip install 'ganger[{extra}]'")

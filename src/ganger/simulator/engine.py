@@ -1,0 +1,681 @@
+"""The simulated cluster: events in, the next decision out. The rules are in docs/simulator.md.
+
+A driver calls `load`, then `advance` until it returns 0; whenever it returns 1 the cluster waits
+for a decision, which `decide` or `decline` gives.
+"""
+
+import math
+
+import numpy as np
+
+from ganger.compiled import compiled
+from ganger.simulator.durations import task_duration_s
+from ganger.simulator.state import EXECUTOR_ARRIVAL, TASK_DONE
+from ganger.streams import derive
+
+NAN = math.nan
+
+
+# ---------------------------------------------------------------- events: a heap by (time, sequence)
+@compiled
+def _sift_down(heap, size, time, sequence, what):
+    """Place an event at the top, whose slot is free, and restore the heap's order."""
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= size:
+            break
+        right = child + 1
+        if right < size:
+            a, b = heap[child], heap[right]
+            if b.time < a.time or (b.time == a.time and b.sequence < a.sequence):
+                child = right
+        smaller = heap[child]
+        if time < smaller.time or (time == smaller.time and sequence < smaller.sequence):
+            break
+        heap[i] = smaller
+        i = child
+    slot = heap[i]
+    slot.time = time
+    slot.sequence = sequence
+    slot.what = what
+
+
+@compiled
+def _push(state, time, what):
+    # Ties go to the event pushed first: a run never depends on memory layout.
+    clock, heap = state.clock[0], state.heap
+    i = np.int64(clock.heap_size)
+    clock.heap_size += 1
+    clock.sequence += 1
+    while i > 0:
+        parent = (i - 1) >> 1
+        if heap[parent].time <= time:
+            break
+        heap[i] = heap[parent]
+        i = parent
+    slot = heap[i]
+    slot.time = time
+    slot.sequence = clock.sequence
+    slot.what = what
+
+
+@compiled
+def _pop(state):
+    """Remove the first event."""
+    clock, heap = state.clock[0], state.heap
+    clock.heap_size -= 1
+    size = np.int64(clock.heap_size)
+    last = heap[size]
+    _sift_down(heap, size, last.time, last.sequence, last.what)
+
+
+# ---------------------------------------------------------------- predicates and counters
+@compiled
+def demand(state, s):
+    """Executors that the stage could still use."""
+    stage = state.stages[s]
+    return stage.tasks - stage.launched - stage.committed - stage.moving
+
+
+@compiled
+def is_schedulable(state, s):
+    """Whether a decision may choose the stage now."""
+    stage = state.stages[s]
+    return (
+        stage.saturated == 0
+        and stage.unsaturated_parents == 0
+        and stage.chosen != state.clock[0].scheduling_round
+    )
+
+
+@compiled
+def job_of_source(state, source):
+    """The job that a source's executors belong to, or -1 for the common pool."""
+    clock = state.clock[0]
+    if source < clock.stages:
+        return np.int64(state.stages[source].job)
+    job = np.int64(source) - clock.stages
+    return job if job < clock.jobs else np.int64(-1)
+
+
+@compiled
+def pool_of_job(state, j):
+    return np.int64(state.clock[0].stages) + j
+
+
+@compiled
+def common_pool(state):
+    return np.int64(state.clock[0].stages) + state.clock[0].jobs
+
+
+@compiled
+def source_of_executor(state, e):
+    executor = state.executors[e]
+    if executor.stage >= 0:
+        return np.int64(executor.stage)
+    if executor.job >= 0:
+        return pool_of_job(state, executor.job)
+    return common_pool(state)
+
+
+@compiled
+def _update_saturation(state, table, s):
+    """Keep the counters of schedulable stages right after launched, committed or moving changed."""
+    stage = state.stages[s]
+    saturated = 1 if stage.launched + stage.committed + stage.moving >= stage.tasks else 0
+    if saturated == stage.saturated:
+        return
+    stage.saturated = saturated
+    clock, job = state.clock[0], state.jobs[stage.job]
+    change = -1 if saturated == 1 else 1
+    job.unsaturated += change
+    if stage.unsaturated_parents == 0:
+        job.schedulable += change
+        clock.schedulable += change
+    template = table.stages[stage.template]
+    for c in range(template.first_child, template.first_child + template.children):
+        child = state.stages[job.first_stage + table.children[c]]
+        before = child.unsaturated_parents == 0 and child.saturated == 0
+        child.unsaturated_parents += change
+        after = child.unsaturated_parents == 0 and child.saturated == 0
+        if before and not after:
+            job.schedulable -= 1
+            clock.schedulable -= 1
+        elif after and not before:
+            job.schedulable += 1
+            clock.schedulable += 1
+
+
+@compiled
+def _count_jobs(state, change):
+    """A job arrives or leaves: bring the integral of the number of jobs up to date first."""
+    clock = state.clock[0]
+    clock.job_seconds += clock.active * (clock.now - clock.changed_s)
+    clock.changed_s = clock.now
+    clock.active += change
+
+
+@compiled
+def job_seconds(state):
+    """Integral of the number of jobs in the system from 0 to now: the sum of times spent."""
+    clock = state.clock[0]
+    return clock.job_seconds + clock.active * (clock.now - clock.changed_s)
+
+
+# ---------------------------------------------------------------- places of an executor
+@compiled
+def _leave_stage(state, e):
+    executor = state.executors[e]
+    if executor.stage >= 0:
+        state.stages[executor.stage].executors -= 1
+    executor.stage = -1
+
+
+@compiled
+def _leave_job(state, e):
+    _leave_stage(state, e)
+    executor = state.executors[e]
+    if executor.job >= 0:
+        job = state.jobs[executor.job]
+        job.executors -= 1
+        job.supply -= 1
+    executor.job = -1
+
+
+@compiled
+def _enter_pool(state, e, pool):
+    """Idle in a job's free pool or in the common pool. The next task there is a fresh one."""
+    if pool == common_pool(state):
+        _leave_job(state, e)
+    else:
+        _leave_stage(state, e)
+    executor, source = state.executors[e], state.sources[pool]
+    executor.next = source.pool
+    executor.previous = -1
+    if source.pool >= 0:
+        state.executors[source.pool].previous = e
+    source.pool = e
+    executor.pool = pool
+    state.clock[0].idle += 1
+
+
+@compiled
+def _leave_pool(state, e):
+    executor = state.executors[e]
+    if executor.pool < 0:
+        return
+    if executor.next >= 0:
+        state.executors[executor.next].previous = executor.previous
+    if executor.previous >= 0:
+        state.executors[executor.previous].next = executor.next
+    else:
+        state.sources[executor.pool].pool = executor.next
+    executor.pool = -1
+    state.clock[0].idle -= 1
+
+
+@compiled
+def _launch(state, table, e, s):
+    """Start the stage's next task on an executor bound to its job; returns when it will end."""
+    clock, executor, stage = state.clock[0], state.executors[e], state.stages[s]
+    job = state.jobs[stage.job]
+    duration_s = task_duration_s(
+        table, stage.template, stage.key, stage.launched, job.executors, executor.stage, s
+    )
+    if executor.stage != s:
+        if executor.stage >= 0:
+            state.stages[executor.stage].executors -= 1
+        stage.executors += 1
+        executor.stage = s
+    executor.started_s = clock.now
+    executor.task = stage.launched
+    if math.isnan(job.first_start_s):
+        job.first_start_s = clock.now
+    stage.launched += 1
+    if stage.launched == stage.tasks:
+        job.exhausted_stages += 1
+    _update_saturation(state, table, s)
+    return clock.now + duration_s
+
+
+@compiled
+def _start(state, table, e, s):
+    ends_at = _launch(state, table, e, s)
+    _push(state, ends_at, 2 * e + TASK_DONE)
+
+
+@compiled
+def _move(state, table, e, s):
+    """Send an executor to another job's stage; it is bound to that job on arrival."""
+    _leave_job(state, e)
+    stage = state.stages[s]
+    state.executors[e].target = s
+    stage.moving += 1
+    state.jobs[stage.job].supply += 1
+    _update_saturation(state, table, s)
+    clock = state.clock[0]
+    _push(state, clock.now + clock.move_delay_s, 2 * e + EXECUTOR_ARRIVAL)
+
+
+# ---------------------------------------------------------------- commitments: promised executors
+@compiled
+def _commit(state, table, source, s, count):
+    """Promise `count` executors of a source to stage `s` (-1: let them idle), in order."""
+    clock = state.clock[0]
+    c = clock.free_commitment
+    commitment = state.commitments[c]
+    clock.free_commitment = commitment.next
+    commitment.stage = s
+    commitment.count = count
+    commitment.next = -1
+    queue = state.sources[source]
+    if queue.first < 0:
+        queue.first = c
+    else:
+        state.commitments[queue.last].next = c
+    queue.last = c
+    if s >= 0:
+        stage = state.stages[s]
+        stage.committed += count
+        if job_of_source(state, source) != stage.job:
+            state.jobs[stage.job].supply += count
+        _update_saturation(state, table, s)
+
+
+@compiled
+def _take_commitment(state, source):
+    """Take one executor's promise off the queue: its stage, or -1. The caller updates saturation."""
+    clock, queue = state.clock[0], state.sources[source]
+    c = queue.first
+    commitment = state.commitments[c]
+    s = np.int64(commitment.stage)
+    commitment.count -= 1
+    if commitment.count == 0:
+        queue.first = commitment.next
+        commitment.next = clock.free_commitment
+        clock.free_commitment = c
+    if s >= 0:
+        stage = state.stages[s]
+        stage.committed -= 1
+        if job_of_source(state, source) != stage.job:
+            state.jobs[stage.job].supply -= 1
+    return s
+
+
+@compiled
+def _use_elsewhere(state, table, e):
+    """The promised stage needs nobody any more: own job's first runnable stage, else any, else idle."""
+    j = np.int64(state.executors[e].job)
+    if j >= 0 and state.jobs[j].unsaturated > 0:
+        job = state.jobs[j]
+        for s in range(job.first_stage, job.first_stage + job.stages):
+            stage = state.stages[s]
+            if stage.unfinished_parents == 0 and stage.saturated == 0:
+                _start(state, table, e, s)
+                return
+    clock = state.clock[0]
+    for a in range(clock.active):
+        i = np.int64(state.active[a])
+        job = state.jobs[i]
+        if job.schedulable == 0:
+            continue
+        for s in range(job.first_stage, job.first_stage + job.stages):
+            if is_schedulable(state, s):
+                if i == j:
+                    _enter_pool(state, e, pool_of_job(state, j))
+                else:
+                    _move(state, table, e, s)
+                return
+    _enter_pool(state, e, pool_of_job(state, j) if j >= 0 else common_pool(state))
+
+
+@compiled
+def _fulfil(state, table):
+    """Send the executors in hand where the round's commitments say."""
+    clock = state.clock[0]
+    source = source_of_executor(state, state.hand[clock.in_hand - 1])
+    while clock.in_hand > 0 and state.sources[source].first >= 0:
+        s = _take_commitment(state, source)
+        clock.in_hand -= 1
+        e = np.int64(state.hand[clock.in_hand])
+        j = np.int64(state.executors[e].job)
+        _leave_pool(state, e)
+        if s < 0:
+            if j >= 0 and state.jobs[j].exhausted_stages < state.jobs[j].stages:
+                _enter_pool(state, e, pool_of_job(state, j))
+            else:
+                _enter_pool(state, e, common_pool(state))
+            continue
+        stage = state.stages[s]
+        if stage.launched == stage.tasks:
+            _update_saturation(state, table, s)
+            _use_elsewhere(state, table, e)
+        elif j != stage.job:
+            _move(state, table, e, s)
+        elif stage.unfinished_parents == 0:
+            _start(state, table, e, s)
+        else:
+            _enter_pool(state, e, pool_of_job(state, j))
+            _update_saturation(state, table, s)
+
+
+# ---------------------------------------------------------------- events
+@compiled
+def _offer_pool(state, pool):
+    """Open a scheduling round for everybody in a pool."""
+    clock = state.clock[0]
+    n = 0
+    e = np.int64(state.sources[pool].pool)
+    while e >= 0:
+        state.hand[n] = e
+        n += 1
+        e = np.int64(state.executors[e].next)
+    clock.in_hand = n
+    clock.on_offer = n
+    clock.source_job = job_of_source(state, pool)
+
+
+@compiled
+def _finish_job(state, table, j):
+    clock, job = state.clock[0], state.jobs[j]
+    job.finish_s = clock.now
+    clock.finished += 1
+    for k in range(job.stages + 1):  # drop what its executors were promised to
+        source = job.first_stage + k if k < job.stages else pool_of_job(state, j)
+        while state.sources[source].first >= 0:
+            s = _take_commitment(state, source)
+            if s >= 0:
+                _update_saturation(state, table, s)
+    for e in range(clock.executors):
+        executor = state.executors[e]
+        if executor.job == j:
+            if executor.pool >= 0:
+                _leave_pool(state, e)
+                _enter_pool(state, e, common_pool(state))
+            else:
+                _leave_job(state, e)
+    a = 0
+    while state.active[a] != j:
+        a += 1
+    for b in range(a, clock.active - 1):
+        state.active[b] = state.active[b + 1]
+    _count_jobs(state, -1)
+    if clock.source_job == j:
+        clock.source_job = -1
+
+
+@compiled
+def _end_task(state):
+    """Book the end of the running task of the executor whose event is first; returns the executor."""
+    clock = state.clock[0]
+    e = state.heap[0].what >> 1
+    executor = state.executors[e]
+    clock.busy_s += clock.now - executor.started_s
+    stage = state.stages[executor.stage]
+    stage.finished += 1
+    if state.timeline.shape[0] > 0:
+        line = state.timeline[clock.tasks_logged]
+        clock.tasks_logged += 1
+        line.start_s = executor.started_s
+        line.finish_s = clock.now
+        line.executor = e
+        line.job = stage.job
+        line.stage = executor.stage - state.jobs[stage.job].first_stage
+        line.task = executor.task
+    return e
+
+
+@compiled
+def _stage_has_no_more_tasks(state, table, e):
+    """The executor's stage has nothing left to launch: who gets the executor?"""
+    clock = state.clock[0]
+    s = np.int64(state.executors[e].stage)
+    stage = state.stages[s]
+    j = np.int64(stage.job)
+    job = state.jobs[j]
+    frontier_changed = False
+    if stage.finished == stage.tasks:
+        job.finished_stages += 1
+        template = table.stages[stage.template]
+        for c in range(template.first_child, template.first_child + template.children):
+            child = state.stages[job.first_stage + table.children[c]]
+            child.unfinished_parents -= 1
+            if child.unfinished_parents == 0 and child.launched < child.tasks:
+                frontier_changed = True
+    state.hand[0] = e
+    clock.in_hand = 1
+    if state.sources[s].first >= 0:
+        _fulfil(state, table)
+        if frontier_changed:
+            _offer_pool(state, pool_of_job(state, j))
+    elif frontier_changed:
+        _enter_pool(state, e, pool_of_job(state, j))
+        _offer_pool(state, pool_of_job(state, j))
+    else:
+        clock.source_job = j
+        clock.on_offer = stage.executors  # decided ahead for those still running there
+    if job.finished_stages == job.stages:
+        _finish_job(state, table, j)
+
+
+@compiled
+def _executor_arrives(state, table, e):
+    executor = state.executors[e]
+    s = np.int64(executor.target)
+    executor.target = -1
+    stage = state.stages[s]
+    j = np.int64(stage.job)
+    job = state.jobs[j]
+    stage.moving -= 1
+    if job.finished_stages == job.stages:
+        job.supply -= 1
+        _update_saturation(state, table, s)
+        _use_elsewhere(state, table, e)
+        return
+    executor.job = j  # its supply already counts the executor
+    job.executors += 1
+    if stage.launched == stage.tasks:
+        _update_saturation(state, table, s)
+        _use_elsewhere(state, table, e)
+    elif stage.unfinished_parents == 0:
+        _start(state, table, e, s)
+    else:
+        _enter_pool(state, e, pool_of_job(state, j))
+        _update_saturation(state, table, s)
+
+
+@compiled
+def _jobs_arrive(state):
+    """Jobs of the same instant join together; then the common pool is offered."""
+    clock = state.clock[0]
+    while clock.arrived < clock.jobs and state.jobs[clock.arrived].arrival_s <= clock.now:
+        j = clock.arrived
+        job = state.jobs[j]
+        state.active[clock.active] = j
+        _count_jobs(state, 1)
+        clock.arrived += 1
+        clock.events += 1
+        job.unsaturated = job.stages
+        for s in range(job.first_stage, job.first_stage + job.stages):
+            if state.stages[s].unsaturated_parents == 0:
+                job.schedulable += 1
+        clock.schedulable += job.schedulable
+    _offer_pool(state, common_pool(state))
+
+
+@compiled
+def _next_event(state, table):
+    """Process one event."""
+    clock, heap = state.clock[0], state.heap
+    if clock.arrived < clock.jobs:
+        arrival_s = state.jobs[clock.arrived].arrival_s
+        if clock.heap_size == 0 or arrival_s <= heap[0].time:
+            clock.now = arrival_s
+            _jobs_arrive(state)
+            return
+    clock.now = heap[0].time
+    clock.events += 1
+    if heap[0].what & 1 == EXECUTOR_ARRIVAL:
+        e = heap[0].what >> 1
+        _pop(state)
+        _executor_arrives(state, table, e)
+        return
+    e = _end_task(state)
+    s = np.int64(state.executors[e].stage)
+    if state.stages[s].launched < state.stages[s].tasks:
+        # By far the most frequent event: the executor stays and starts the stage's next task.
+        ends_at = _launch(state, table, e, s)
+        clock.sequence += 1
+        _sift_down(heap, np.int64(clock.heap_size), ends_at, clock.sequence, 2 * e + TASK_DONE)
+    else:
+        _pop(state)
+        _stage_has_no_more_tasks(state, table, e)
+
+
+# ---------------------------------------------------------------- what a driver calls
+@compiled
+def load(state, table, templates, arrivals_s, executors, move_delay_s, key):
+    """Put an episode into the state: job r is template `templates[r]`, arriving at `arrivals_s[r]`.
+
+    Arrivals are in order; `key` is the stream of the task durations.
+    """
+    clock = state.clock[0]
+    clock.now = 0.0
+    clock.job_seconds = 0.0
+    clock.changed_s = 0.0
+    clock.busy_s = 0.0
+    clock.move_delay_s = move_delay_s
+    clock.events = 0
+    clock.decisions = 0
+    clock.sequence = 0
+    clock.heap_size = 0
+    clock.jobs = len(templates)
+    clock.executors = executors
+    clock.arrived = 0
+    clock.active = 0
+    clock.finished = 0
+    clock.scheduling_round = 1
+    clock.source_job = -1
+    clock.on_offer = 0
+    clock.in_hand = 0
+    clock.idle = 0
+    clock.schedulable = 0
+    clock.tasks_logged = 0
+    s = 0
+    for j in range(len(templates)):
+        template = table.templates[templates[j]]
+        job = state.jobs[j]
+        job.arrival_s = arrivals_s[j]
+        job.first_start_s = NAN
+        job.finish_s = NAN
+        job.key = derive(key, j)
+        job.template = templates[j]
+        job.first_stage = s
+        job.stages = template.stages
+        job.finished_stages = 0
+        job.exhausted_stages = 0
+        job.unsaturated = 0
+        job.schedulable = 0
+        job.executors = 0
+        job.supply = 0
+        for k in range(template.stages):
+            row = template.first_stage + k
+            given = table.stages[row]
+            stage = state.stages[s]
+            stage.key = derive(job.key, given.position)
+            stage.estimate_s = given.estimate_s
+            stage.job = j
+            stage.template = row
+            stage.tasks = given.tasks
+            stage.launched = 0
+            stage.finished = 0
+            stage.committed = 0
+            stage.moving = 0
+            stage.executors = 0
+            stage.unfinished_parents = given.parents
+            stage.unsaturated_parents = given.parents
+            stage.saturated = 0
+            stage.chosen = 0
+            s += 1
+    clock.stages = s
+    for k in range(s + clock.jobs + 1):
+        source = state.sources[k]
+        source.pool = -1
+        source.first = -1
+        source.last = -1
+    for c in range(executors + 1):
+        state.commitments[c].next = c + 1 if c < executors else -1
+    clock.free_commitment = 0
+    for e in range(executors):
+        executor = state.executors[e]
+        executor.job = -1
+        executor.stage = -1
+        executor.target = -1
+        executor.pool = -1
+        _enter_pool(state, e, common_pool(state))
+
+
+@compiled
+def _something_is_schedulable(state):
+    clock = state.clock[0]
+    if clock.schedulable == 0:
+        return False
+    for a in range(clock.active):
+        job = state.jobs[state.active[a]]
+        if job.schedulable > 0:
+            for s in range(job.first_stage, job.first_stage + job.stages):
+                if is_schedulable(state, s):
+                    return True
+    return False
+
+
+@compiled
+def decline(state, table):
+    """Leave the rest of the round's executors where they are."""
+    clock = state.clock[0]
+    source = source_of_executor(state, state.hand[clock.in_hand - 1])
+    _commit(state, table, source, -1, clock.on_offer)
+    clock.on_offer = 0
+    clock.scheduling_round += 1
+    _fulfil(state, table)
+
+
+@compiled
+def amount(state, s, limit):
+    """Executors that (stage, limit) gets of those on offer: at least 1."""
+    clock = state.clock[0]
+    j = state.stages[s].job
+    count = limit - state.jobs[j].supply
+    if j == clock.source_job:
+        count += clock.on_offer
+    return max(min(count, demand(state, s), clock.on_offer), 1)
+
+
+@compiled
+def decide(state, table, s, limit):
+    """Give executors on offer to schedulable stage `s` until its job has `limit` of them."""
+    clock = state.clock[0]
+    count = amount(state, s, limit)
+    source = source_of_executor(state, state.hand[clock.in_hand - 1])
+    state.stages[s].chosen = clock.scheduling_round
+    _commit(state, table, source, s, count)
+    clock.on_offer -= count
+    clock.decisions += 1
+    if clock.on_offer == 0:
+        clock.scheduling_round += 1
+        _fulfil(state, table)
+
+
+@compiled
+def advance(state, table):
+    """Go on to the next decision. 1: a decision is due; 0: no event is left."""
+    clock = state.clock[0]
+    while True:
+        while clock.on_offer == 0:
+            if clock.heap_size == 0 and clock.arrived == clock.jobs:
+                return 0
+            _next_event(state, table)
+        if _something_is_schedulable(state):
+            return 1
+        decline(state, table)
