@@ -1,0 +1,597 @@
+"""The run directory: what a training run leaves on disk, readable whenever the run was killed.
+
+    config.json        the settings
+    provenance.json    versions, machine, command line, seed, time
+    metrics.jsonl      one line per record
+    events.out.*       the same for TensorBoard, where it is installed
+    checkpoints/       step-000000123/ with checkpoint.json and its tensors; best.json
+    stop_reason.json   why the run ended; absent while it runs or when it was killed
+
+Every file but the metrics is written under a temporary name, flushed to the disk and renamed, so
+it is there whole or not at all. Of the metrics at most the last line is cut, and skipped when read.
+"""
+
+import errno
+import hashlib
+import importlib.metadata
+import json
+import logging
+import math
+import os
+import platform
+import re
+import shutil
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, TypeVar
+
+import msgspec
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+import ganger
+from ganger.config import Config
+from ganger.errors import CheckpointError, ConfigError, TrainingError
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+_log = logging.getLogger(__name__)
+
+_TEMPORARY = ".unfinished-"
+_KINDS = re.compile(
+    r"float(16|32|64)|u?int(8|16|32|64)|bool"
+)  # what both numpy and safetensors have
+
+C = TypeVar("C", bound=Config)
+
+
+# --- checkpoints
+
+
+class Checkpoint(NamedTuple):
+    """Arrays and what belongs to them. Reading one never executes anything."""
+
+    step: int
+    tensors: dict[str, NDArray[Any]]
+    metadata: dict[str, Any]
+    path: Path
+
+
+def write_checkpoint(
+    path: Path, step: int, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]
+) -> None:
+    """Write a checkpoint to the directory `path`, replacing one that is there.
+
+    The rename of checkpoint.json is the moment at which the checkpoint exists; the tensors' file is
+    named by its content, so an older checkpoint stays whole until then.
+
+    Raises:
+        TypeError: if an array's type has no safetensors equivalent, or metadata is not JSON.
+    """
+    for name, array in tensors.items():
+        if not _KINDS.fullmatch(array.dtype.name):
+            raise TypeError(f"tensor {name} is {array.dtype}; expected numbers or bool")
+    # Not ascontiguousarray, which turns a scalar into an array of one.
+    packed = safetensors.numpy.save({n: np.asarray(a, order="C") for n, a in tensors.items()})
+    tensors_file = f"tensors-{hashlib.sha256(packed).hexdigest()[:16]}.safetensors"
+    try:
+        # As it will be read: with keys that are strings and tuples that are lists.
+        plain = json.loads(json.dumps(metadata, allow_nan=False))
+    except ValueError as error:
+        raise TypeError(f"metadata holds what JSON cannot: {error}") from None
+    document = {
+        "format": "ganger.checkpoint",
+        "version": 1,
+        "step": step,
+        "tensors": tensors_file,
+        "metadata": plain,
+    }
+
+    path.mkdir(parents=True, exist_ok=True)
+    _write_atomically(path / tensors_file, packed)
+    _write_json(path / "checkpoint.json", {"sha256": _checksum(packed, document)} | document)
+    for old in path.glob("*.safetensors"):
+        if old.name != tensors_file:
+            old.unlink()
+    _sync_directory(path.parent)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint and verify every byte of it; its arrays may be written to.
+
+    Raises:
+        CheckpointError: if it is absent, cut short or altered.
+    """
+    document = _read_json(path / "checkpoint.json")
+    if document.get("format") != "ganger.checkpoint":
+        raise CheckpointError(f"{path}: checkpoint.json is not a checkpoint's")
+    if document.get("version") != 1:
+        raise CheckpointError(
+            f"{path}: checkpoint version {document.get('version')}; this Ganger reads version 1"
+        )
+    name = str(document.get("tensors"))
+    try:
+        packed = (path / Path(name).name).read_bytes()
+        if document.pop("sha256", None) != _checksum(packed, document):
+            raise CheckpointError(f"{path}: the checksum does not match; the checkpoint is damaged")
+        arrays = safetensors.numpy.load(packed)
+        return Checkpoint(
+            step=int(document["step"]),
+            tensors={name: array.copy() for name, array in arrays.items()},
+            metadata=dict(document["metadata"]),
+            path=path,
+        )
+    except OSError as error:
+        raise CheckpointError(f"{path}: {name} cannot be read: {error.strerror}") from None
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: is damaged: {error!r}") from None
+
+
+def _checksum(packed: bytes, document: Mapping[str, Any]) -> str:
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(packed + canonical.encode()).hexdigest()
+
+
+# --- the run directory
+
+
+class RunDirectory:
+    """A run on disk: `create` a new one, `open` one to read it, `resume` one to go on with it."""
+
+    def __init__(self, path: Path, *, keep: int = 5) -> None:
+        """For the class methods, which check what is on disk first."""
+        self.path = path
+        self._keep = keep
+        self._metrics: BinaryIO | None = None
+        self._events: SummaryWriter | None = None
+        self._events_from: int | None = 0  # a step; None once TensorBoard was looked for
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        *,
+        config: Config,
+        seed: int,
+        keep: int = 5,
+    ) -> Self:
+        """Start a run in a new or empty directory.
+
+        Args:
+            path: the directory.
+            config: every setting of the run.
+            seed: what its random streams start from.
+            keep: how many of the last checkpoints to keep, and as many of the last best ones.
+
+        Raises:
+            ConfigError: if the directory holds anything, or cannot be written to, or a setting does
+                not survive being written and read.
+        """
+        path = Path(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            present = _names(path)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be a run directory: {error.strerror}") from None
+        if "config.json" in present:
+            raise ConfigError(f"{path}: holds a run already; resume it or choose another directory")
+        # config.json comes last and makes it a run: with less, one was killed before it began.
+        foreign = [n for n in present if n != "provenance.json" and not n.startswith(_TEMPORARY)]
+        if foreign:
+            raise ConfigError(
+                f"{path}: holds {min(foreign)} and is not a run; choose an empty or new directory"
+            )
+        text = msgspec.json.encode(config)
+        try:
+            survives = msgspec.json.decode(text, type=type(config)) == config
+        except msgspec.ValidationError:
+            survives = False
+        if not survives:  # JSON has no NaN and no infinity
+            raise ConfigError(f"{path}: a setting is not a finite number: {config}")
+        run = cls(path, keep=keep)
+        try:
+            _remove_unfinished(path)
+            _write_json(path / "provenance.json", _provenance(seed))
+            _write_atomically(path / "config.json", msgspec.json.format(text) + b"\n")
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written to: {error.strerror}") from None
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open a run to read it; changes nothing on disk.
+
+        Raises:
+            CheckpointError: if the directory is absent or not a run.
+        """
+        path = Path(path)
+        if not path.is_dir():
+            raise CheckpointError(f"{path}: there is no such run directory")
+        if not (path / "config.json").is_file():
+            raise CheckpointError(f"{path}: is not a run directory; config.json is missing")
+        return cls(path)
+
+    @classmethod
+    def resume(cls, path: str | Path, *, keep: int = 5) -> tuple[Self, Checkpoint]:
+        """Open a run that has ended in any way, to go on from its newest intact checkpoint.
+
+        What the run recorded after that checkpoint stays in metrics.jsonl, and `metrics` leaves
+        it out: the resumed run goes through those steps again.
+
+        Raises:
+            CheckpointError: if this is not a run, or none of its checkpoints is intact.
+        """
+        run = cls.open(path)
+        run._keep = keep
+        checkpoint = run.latest_checkpoint()
+        for step in run._step_directories():
+            if step > checkpoint.step:
+                # Damaged, or it would be the newest intact one: it must not crowd out new ones.
+                damaged = run._checkpoint_path(step)
+                aside = damaged.with_name(f"damaged-{damaged.name}")
+                shutil.rmtree(aside, ignore_errors=True)
+                damaged.rename(aside)
+        for directory in (run.path, run.path / "checkpoints", checkpoint.path):
+            _remove_unfinished(directory)
+        (run.path / "stop_reason.json").unlink(missing_ok=True)
+        run._events_from = checkpoint.step + 1
+        run._append({"resumed_after_step": checkpoint.step})
+        return run, checkpoint
+
+    # --- settings
+
+    def config(self, type: type[C]) -> C:
+        """The run's settings.
+
+        Raises:
+            CheckpointError: if they cannot be read as this type.
+        """
+        file = self.path / "config.json"
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=type)
+        except OSError as error:
+            raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from None
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"{file}: {error}") from None
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the run comes from: versions, machine, command line, seed, start."""
+        return _read_json(self.path / "provenance.json")
+
+    # --- metrics
+
+    def record(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Append one line to metrics.jsonl, and the numbers of it to TensorBoard's events.
+
+        Numbers that are not finite are written as null. A step may have several records.
+        """
+        self._append({"step": step} | dict(metrics))
+        if self._events_from is not None and self._events is None:
+            self._open_events()
+        if self._events is not None:
+            for name, value in metrics.items():
+                if isinstance(value, bool | int | float | np.number):
+                    self._events.add_scalar(name, float(value), step)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All records in order, less what a resumed run went through again."""
+        records: list[dict[str, Any]] = []
+        for record in _json_lines(self.path / "metrics.jsonl"):
+            if (after := record.get("resumed_after_step")) is not None:
+                records = [earlier for earlier in records if earlier["step"] <= after]
+            elif "step" in record:
+                records.append(record)
+        return records
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        line = json.dumps(_plain(record), allow_nan=False).encode() + b"\n"
+        file = self.path / "metrics.jsonl"
+        with _writing(file):
+            if self._metrics is None:
+                _cut_unfinished_line(file)
+                self._metrics = file.open("ab", buffering=0)
+            # Unbuffered: whole lines on disk at once, and nothing left to fail when it is closed.
+            if self._metrics.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _open_events(self) -> None:
+        purge_step, self._events_from = self._events_from, None
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            _log.warning("No TensorBoard events: pip install 'ganger[train]' brings tensorboard")
+            return
+        self._events = SummaryWriter(self.path, purge_step=purge_step or None, flush_secs=10)
+
+    # --- checkpoints
+
+    def save_checkpoint(
+        self,
+        step: int,
+        tensors: Mapping[str, NDArray[Any]],
+        metadata: Mapping[str, Any],
+        *,
+        best: bool = False,
+    ) -> Path:
+        """Write a checkpoint, and remove those neither among the last nor among the best ones.
+
+        Raises:
+            TrainingError: if it cannot be written; older ones stay as they are.
+        """
+        path = self._checkpoint_path(step)
+        with _writing(path):
+            write_checkpoint(path, step, tensors, metadata)
+        if best:
+            self.mark_best(step)
+        else:
+            self._prune()
+        return path
+
+    def mark_best(self, step: int) -> None:
+        """Say that the checkpoint of this step is better than those marked before."""
+        if not (self._checkpoint_path(step) / "checkpoint.json").is_file():
+            raise CheckpointError(f"{self.path}: no checkpoint of step {step} to mark as best")
+        marked = [other for other in self._marked_best() if other != step]
+        file = self.path / "checkpoints" / "best.json"
+        with _writing(file):
+            _write_json(file, {"steps": [*marked, step][-self._keep :]})
+        self._prune()
+
+    def checkpoint_steps(self) -> list[int]:
+        """The steps that have a checkpoint, ascending; whether each is intact shows on reading."""
+        return [
+            step
+            for step in self._step_directories()
+            if (self._checkpoint_path(step) / "checkpoint.json").exists()
+        ]
+
+    def _step_directories(self) -> list[int]:
+        """Likewise, with those that a killed process left unfinished."""
+        names = re.compile(r"step-(\d{9,})")
+        found = map(names.fullmatch, _names(self.path / "checkpoints"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def latest_checkpoint(self) -> Checkpoint:
+        """The newest checkpoint that is intact; a warning names each damaged one passed over.
+
+        Raises:
+            CheckpointError: if there is none.
+        """
+        return self._first_intact(reversed(self.checkpoint_steps()))
+
+    def best_checkpoint(self) -> Checkpoint:
+        """The checkpoint last marked as best, or where none is marked or intact, the newest.
+
+        Raises:
+            CheckpointError: if there is no intact checkpoint at all.
+        """
+        marked = self._marked_best()[::-1]
+        others = [step for step in reversed(self.checkpoint_steps()) if step not in marked]
+        return self._first_intact(iter([*marked, *others]))
+
+    def _first_intact(self, steps: Iterator[int]) -> Checkpoint:
+        passed_over: CheckpointError | None = None
+        for step in steps:
+            try:
+                checkpoint = read_checkpoint(self._checkpoint_path(step))
+            except CheckpointError as error:
+                _log.warning("%s; trying the one before", error)
+                passed_over = error
+            else:
+                return checkpoint
+        if passed_over is None:
+            raise CheckpointError(f"{self.path}: the run has no checkpoint yet")
+        raise CheckpointError(f"{self.path}: no checkpoint is intact; the last one: {passed_over}")
+
+    def _checkpoint_path(self, step: int) -> Path:
+        return self.path / "checkpoints" / f"step-{step:09d}"
+
+    def _marked_best(self) -> list[int]:
+        """Steps marked as best, the latest mark last; those without a checkpoint left out."""
+        file = self.path / "checkpoints" / "best.json"
+        if not file.exists():
+            return []
+        try:
+            steps = _read_json(file)["steps"]
+            existing = set(self.checkpoint_steps())
+            return [step for step in steps if step in existing]
+        except (CheckpointError, KeyError, TypeError) as error:
+            _log.warning("%s: cannot be read, so no checkpoint counts as best: %s", file, error)
+            return []
+
+    def _prune(self) -> None:
+        kept = {*self.checkpoint_steps()[-self._keep :], *self._marked_best()}
+        for step in self._step_directories():
+            if step not in kept:
+                shutil.rmtree(self._checkpoint_path(step), ignore_errors=True)
+
+    # --- the end
+
+    def stop(self, reason: str, *, step: int) -> None:
+        """Record why the run ended, and close its files."""
+        file = self.path / "stop_reason.json"
+        with _writing(file):
+            _write_json(file, {"reason": reason, "step": step, "ended_utc": _now()})
+        self.close()
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the run ended; None while it runs, or when it was killed."""
+        file = self.path / "stop_reason.json"
+        return str(_read_json(file).get("reason")) if file.exists() else None
+
+    def close(self) -> None:
+        """Close the files; nothing is recorded after this."""
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# --- provenance
+
+
+def _provenance(seed: int) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "ganger": ganger.__version__,
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in ("numpy", "numba", "msgspec", "torch")},
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cpus": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "command": sys.argv,
+        "seed": seed,
+        "started_utc": _now(),
+    }
+    if commit := _installed_commit():
+        about["commit"] = commit
+    return about
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()
+
+
+def _installed_commit() -> str | None:
+    """The commit that pip installed Ganger from, where it was a version control address."""
+    try:
+        origin = importlib.metadata.distribution("ganger").read_text("direct_url.json")
+        return str(json.loads(origin or "{}")["vcs_info"]["commit_id"])
+    except (importlib.metadata.PackageNotFoundError, KeyError, ValueError):
+        return None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+# --- files
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A full disk ends a run with one line that says so."""
+    try:
+        yield
+    except OSError as error:
+        raise TrainingError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    """Write a file that is there whole or not at all, whenever the process or the machine dies."""
+    temporary = path.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    """Make renames in a directory last; where directories cannot be opened they need not be."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    _write_atomically(path, json.dumps(value, indent=2, allow_nan=False).encode() + b"\n")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise CheckpointError(f"{path}: is not JSON; the file is damaged") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: holds no JSON object; the file is damaged")
+    return value
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file of JSON lines, less a last line that was cut."""
+    if not path.exists():
+        return
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            value = None
+        if isinstance(value, dict):
+            yield value
+        else:
+            _log.warning("%s:%d: is not a JSON object; skipped", path, number)
+
+
+def _cut_unfinished_line(path: Path) -> None:
+    """Cut what a killed process wrote after the last whole line."""
+    if path.exists():
+        data = path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            os.truncate(path, whole)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON takes it: numpy's numbers as Python's, null for what is not finite."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _names(directory: Path) -> list[str]:
+    return os.listdir(directory) if directory.is_dir() else []
+
+
+def _remove_unfinished(directory: Path) -> None:
+    for leftover in directory.glob(f"{_TEMPORARY}*"):
+        leftover.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Readers of the formats people have, one file each."""

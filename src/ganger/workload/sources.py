@@ -1,0 +1,213 @@
+"""Where jobs come from: what `--workload SPEC` names, and random job lists drawn from it.
+
+SPEC is "synthetic" or "synthetic:seed=N", "tpch:DIR", a native file by its name
+(FILE.jobs.jsonl or FILE.jobs.jsonl.zst), or "jobs:FILE" for a native file of any other name.
+"""
+
+import math
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+import numpy as np
+
+from ganger import streams
+from ganger.errors import WorkloadError
+from ganger.streams import Stream
+from ganger.workload.arrivals import draw_job_list
+from ganger.workload.model import Job, Stage, Workload
+from ganger.workload.native import read_workload
+from ganger.workload.readers.tpch import SIZES, Profiles, read_profiles
+from ganger.workload.synthetic import synthetic_stages
+
+Split = Literal["train", "test"]
+Templates = tuple[tuple[Stage, ...], ...]
+
+SPECS = "synthetic, synthetic:seed=N, tpch:DIR, FILE.jobs.jsonl, FILE.jobs.jsonl.zst or jobs:FILE"
+SYNTHETIC_TEMPLATES = 512
+
+_SUFFIXES = (".jobs.jsonl", ".jobs.jsonl.zst")
+
+
+class JobSource(Protocol):
+    """What a workload specification gives."""
+
+    @property
+    def name(self) -> str:
+        """The specification that loads this source again."""
+
+    def templates(self, split: Split) -> Templates:
+        """The distinct jobs that random job lists draw from; never empty."""
+
+
+@dataclass(frozen=True)
+class SyntheticSource:
+    """Generated jobs. Those for training and those for tests have no index in common."""
+
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        return "synthetic" if self.seed == 0 else f"synthetic:seed={self.seed}"
+
+    def templates(self, split: Split) -> Templates:
+        return self._train if split == "train" else self._test
+
+    @cached_property
+    def _train(self) -> Templates:
+        return tuple(synthetic_stages(self.seed, i) for i in range(SYNTHETIC_TEMPLATES))
+
+    @cached_property
+    def _test(self) -> Templates:
+        indices = range(SYNTHETIC_TEMPLATES, 2 * SYNTHETIC_TEMPLATES)
+        return tuple(synthetic_stages(self.seed, i) for i in indices)
+
+
+@dataclass(frozen=True)
+class TpchSource:
+    """TPC-H profiles. Training and tests draw from all of them: what is unseen is the list."""
+
+    name: str
+    profiles: Profiles = field(repr=False, compare=False)
+
+    def templates(self, split: Split) -> Templates:
+        return self._templates
+
+    @cached_property
+    def _templates(self) -> Templates:
+        return tuple(self.profiles.values())
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """A recorded workload: the first 80 % of its jobs are for training, the rest for tests."""
+
+    name: str
+    trace: Workload = field(repr=False, compare=False)
+
+    def workload(self) -> Workload:
+        """The whole trace, with its own arrivals."""
+        return self.trace
+
+    def templates(self, split: Split) -> Templates:
+        jobs = self.trace.jobs
+        cut = len(jobs) * 4 // 5
+        part = jobs[:cut] if split == "train" else jobs[cut:]
+        if not part:
+            raise WorkloadError(
+                f"{self.name}: {len(jobs)} jobs leave none to {split} with; expected 2 or more"
+            )
+        return tuple({id(job.stages): job.stages for job in part}.values())
+
+
+def load_source(spec: str) -> JobSource:
+    """Load what a workload specification names.
+
+    Raises:
+        WorkloadError: if the specification is unknown, or what it names cannot be read.
+    """
+    kind, _, argument = spec.partition(":")
+    if kind == "synthetic":
+        return SyntheticSource(_synthetic_seed(spec))
+    if kind == "tpch" and argument:
+        return TpchSource(spec, read_profiles(Path(argument).expanduser()))
+    if kind == "jobs" and argument:
+        return FileSource(spec, read_workload(Path(argument).expanduser()))
+    if spec.endswith(_SUFFIXES):
+        return FileSource(spec, read_workload(Path(spec).expanduser()))
+    hint = f"; for a native file of this name: jobs:{spec}" if os.path.isfile(spec) else ""
+    raise WorkloadError(f"workload {spec!r} is unknown; expected {SPECS}{hint}")
+
+
+def _synthetic_seed(spec: str) -> int:
+    if spec == "synthetic":
+        return 0
+    digits = spec.removeprefix("synthetic:seed=")
+    if digits.isascii() and digits.isdigit() and len(digits) <= 18:
+        return int(digits)
+    raise WorkloadError(f"workload {spec!r}: expected synthetic or synthetic:seed=N, N 0 or more")
+
+
+def random_workload(
+    source: JobSource,
+    *,
+    jobs: int,
+    interarrival_s: float,
+    seed: int,
+    index: int = 0,
+    split: Split = "test",
+) -> Workload:
+    """Draw a job list: Poisson arrivals, the first at 0, each job a random template.
+
+    Lists of the two splits come from different random streams.
+
+    Args:
+        jobs: how many, 1 or more.
+        interarrival_s: mean time between arrivals; 0: all jobs arrive at once.
+        index: which list of the seed, 0 or more.
+    """
+    if jobs < 1:
+        raise WorkloadError(f"jobs is {jobs}; expected 1 or more")
+    if not 0.0 <= interarrival_s < math.inf:
+        raise WorkloadError(f"interarrival_s is {interarrival_s}; expected seconds, 0 or more")
+    if seed < 0 or index < 0:
+        raise WorkloadError(f"seed is {seed}, index is {index}; expected 0 or more")
+    templates = source.templates(split)
+    stream = Stream.JOB_LIST if split == "train" else Stream.EVALUATION
+    chosen = np.empty(jobs, np.int32)
+    arrivals_s = np.empty(jobs, np.float64)
+    key = streams.key(seed, stream, index)
+    draw_job_list(key, jobs, float(interarrival_s), len(templates), chosen, arrivals_s)
+    return Workload(
+        tuple(
+            Job(id=str(i), arrival_s=arrival_s, stages=templates[template])
+            for i, (template, arrival_s) in enumerate(
+                zip(chosen.tolist(), arrivals_s.tolist(), strict=True)
+            )
+        )
+    )
+
+
+def job_list_workload(source: JobSource, path: str | os.PathLike[str]) -> Workload:
+    """Read a TPC-H job list: JSON, one [arrival in milliseconds, input size, query] per job.
+
+    Raises:
+        WorkloadError: if the source has no TPC-H profiles, or the file is not such a list.
+    """
+    if not isinstance(source, TpchSource):
+        raise WorkloadError(
+            f"{source.name}: a job list names TPC-H queries; expected --workload tpch:DIR"
+        )
+    try:
+        with open(path, "rb") as file:
+            rows: list[Any] = msgspec.json.decode(file.read(), type=list)
+    except OSError as error:
+        raise WorkloadError(f"{path}: cannot be read: {error.strerror}") from None
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise WorkloadError(f"{path}: {error}; expected {_JOB_LIST}") from None
+    if not rows:
+        raise WorkloadError(f"{path}: the list is empty; expected {_JOB_LIST}")
+    return Workload(
+        tuple(
+            _listed_job(i, row, source.profiles, f"{path}: entry {i + 1}")
+            for i, row in enumerate(rows)
+        )
+    )
+
+
+_JOB_LIST = 'a JSON list of [arrival_ms, size, query], as [[0, "50g", 19], [25489.9, "2g", 7]]'
+
+
+def _listed_job(index: int, row: Any, profiles: Profiles, where: str) -> Job:
+    match row:
+        case [float() | int() as arrival_ms, str(size), int(query)] if 0 <= arrival_ms <= 1e18:
+            pass
+        case _:
+            raise WorkloadError(f"{where}: {str(row)[:80]}; expected [arrival_ms, size, query]")
+    if (size, query) not in profiles:
+        known = "no such profile was loaded" if size in SIZES else f"sizes are {', '.join(SIZES)}"
+        raise WorkloadError(f"{where}: no job of size {size!r} and query {query}; {known}")
+    return Job(id=str(index), arrival_s=arrival_ms / 1000.0, stages=profiles[size, query])
