@@ -65,7 +65,6 @@ def _choose_cache_directory() -> str:
 numba.config.CACHE_DIR = _choose_cache_directory() if JIT else ""
 
 if TYPE_CHECKING:
-
     from collections.abc import Callable
     from typing import TypeVar
 

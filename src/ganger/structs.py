@@ -81,7 +81,7 @@ class StructType(types.Type):  # type: ignore[misc]  # numba ships no annotation
         super().__init__(f"ArrayStruct({name}, {fields})")
 
 
-@typeof_impl.register(ArrayStruct)
+@typeof_impl.register(ArrayStruct)  # type: ignore[untyped-decorator]
 def _typeof(value: ArrayStruct, context: Any) -> StructType:
     return value.numba_type
 
@@ -91,7 +91,7 @@ class _StructModel(models.OpaqueModel):  # type: ignore[misc]
     """One pointer."""
 
 
-@unbox(StructType)
+@unbox(StructType)  # type: ignore[untyped-decorator]
 def _unbox(typ: Any, obj: Any, c: Any) -> NativeValue:
     address = c.pyapi.object_getattr_string(obj, "address")
     word = c.pyapi.long_as_longlong(address)
@@ -107,7 +107,7 @@ class _StructAttributes(AttributeTemplate):  # type: ignore[misc]
         return dict(typ.arrays).get(attr)
 
 
-@lower_getattr_generic(StructType)
+@lower_getattr_generic(StructType)  # type: ignore[untyped-decorator]
 def _getattr(context: Any, builder: Any, typ: StructType, value: Any, attr: str) -> Any:
     index = [name for name, _ in typ.arrays].index(attr)
     array_type = typ.arrays[index][1]

@@ -101,7 +101,7 @@ _LOOK_AHEAD = 24  # arrivals further away weigh next to nothing
 
 
 class Rows(ArrayStruct):
-    """Rows of many decisions, one after another; decision d owns rows pointer[d]..pointer[d + 1]."""
+    """Rows of many decisions, one after another: decision d owns pointer[d]..pointer[d + 1]."""
 
     stages: Any  # [stage rows, STAGE_WIDTH]
     jobs: Any  # [job rows, JOB_WIDTH]

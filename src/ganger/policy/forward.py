@@ -46,9 +46,7 @@ class Weights(ArrayStruct):
 
 def weights_of(vector: NDArray[np.float32], messages: bool) -> Weights:
     """The blocks of a flat vector, as views."""
-    return Weights(
-        **{b.name: vector[b.start : b.stop].reshape(b.shape) for b in blocks(messages)}
-    )
+    return Weights(**{b.name: vector[b.start : b.stop].reshape(b.shape) for b in blocks(messages)})
 
 
 class Scratch(ArrayStruct):
@@ -205,7 +203,7 @@ def _pass_messages(weights, scratch, rows, d):
 
 @compiled_fast
 def stage_logits(weights, scratch, rows, d, messages):
-    """Logits of decision d's stage rows into scratch.logits; MASKED where a stage may not be chosen.
+    """Logits of decision d's stage rows into scratch.logits; MASKED if it may not be chosen.
 
     Leaves the job and whole-cluster embeddings in the scratch for `limit_logits`.
     """
@@ -277,7 +275,8 @@ def write_level(levels, k, own, could_use, offer, cluster, x):
     """Write what the limit head sees of the k-th limit into x [LEVEL_WIDTH]; returns its legality.
 
     Illegal: padding; a limit the job has already; one whose next smaller one gives the stage all
-    it can get, for then both are the same action. If the job has all there is, the largest is legal.
+    it can get, for then both are the same action. If the job has all there is, the largest is
+    legal.
     """
     level = np.int64(levels[k])
     if level == 0:
@@ -341,7 +340,7 @@ def limit_logits(weights, scratch, rows, d, chosen, levels, messages):
 # No fastmath from here on: masks rely on comparisons that it may reorder.
 @compiled
 def choose(logits, count, probabilities, draw):
-    """Sample from softmax(logits[:count]); `draw` in [0, 1) samples, a negative one takes the largest.
+    """Sample from softmax(logits[:count]) by `draw` in [0, 1); a negative one takes the largest.
 
     A MASKED logit has probability zero, however large or small the others are; a single legal one
     is taken with probability one. Returns the index and its log-probability.
@@ -379,10 +378,8 @@ def choose(logits, count, probabilities, draw):
 
 
 @compiled
-def choose_decision(
-    state, table, weights, scratch, rows, d, levels, messages, future, key, sample
-):
-    """Write decision d's rows and decide: (stage row counted from the decision's first, level, log p).
+def choose_decision(state, table, weights, scratch, rows, d, levels, messages, future, key, sample):
+    """Write decision d's rows and decide: stage row from the decision's first, level, log p.
 
     key: random word of this decision; sample: draw from the policy, else take the most probable.
     """

@@ -16,7 +16,7 @@ from ganger.streams import derive
 NAN = math.nan
 
 
-# ---------------------------------------------------------------- events: a heap by (time, sequence)
+# ---------------------------------------------------- events: a heap by (time, sequence)
 @compiled
 def _sift_down(heap, size, time, sequence, what):
     """Place an event at the top, whose slot is free, and restore the heap's order."""
@@ -285,7 +285,7 @@ def _commit(state, table, source, s, count):
 
 @compiled
 def _take_commitment(state, source):
-    """Take one executor's promise off the queue: its stage, or -1. The caller updates saturation."""
+    """Take one executor's promise off the queue: its stage, or -1; saturation is not updated."""
     clock, queue = state.clock[0], state.sources[source]
     c = queue.first
     commitment = state.commitments[c]
@@ -305,7 +305,7 @@ def _take_commitment(state, source):
 
 @compiled
 def _use_elsewhere(state, table, e):
-    """The promised stage needs nobody any more: own job's first runnable stage, else any, else idle."""
+    """The promised stage needs nobody: own job's first runnable stage, else any, else idle."""
     j = np.int64(state.executors[e].job)
     if j >= 0 and state.jobs[j].unsaturated > 0:
         job = state.jobs[j]
@@ -407,7 +407,7 @@ def _finish_job(state, table, j):
 
 @compiled
 def _end_task(state):
-    """Book the end of the running task of the executor whose event is first; returns the executor."""
+    """Book the end of the task whose event is first; returns its executor."""
     clock = state.clock[0]
     e = state.heap[0].what >> 1
     executor = state.executors[e]

@@ -207,8 +207,14 @@ def state_of(observation: Observation) -> tuple[State, Table]:
             job["exhausted_stages"] += stage.launched == stage.tasks
         for k, stage in enumerate(seen.stages):
             template_stages.append(
-                (stage.estimated_task_s, stage.tasks, len(stage.parents), len(children_of_all))
-                + (len(children[k]), 0, 0, 0, 0, 0, k)
+                (
+                    stage.estimated_task_s,
+                    stage.tasks,
+                    len(stage.parents),
+                    len(children_of_all),
+                    len(children[k]),
+                    *(0, 0, 0, 0, 0, k),  # durations are unknown here
+                )
             )
             children_of_all.extend(children[k])
         s += len(seen.stages)

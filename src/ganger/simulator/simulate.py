@@ -1,7 +1,7 @@
 """Run a workload on a simulated cluster under a scheduler."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -39,6 +39,7 @@ class Scheduler(Protocol):
         ...
 
 
+@runtime_checkable
 class CompiledScheduler(Protocol):
     """A scheduler that also runs inside the engine, without Python between two decisions."""
 
@@ -103,7 +104,7 @@ class Result:
 
     @property
     def utilisation(self) -> float:
-        """Busy share of all executors over the horizon from the first arrival to the last finish."""
+        """Busy share of all executors from the first arrival to the last finish."""
         return self.busy_s / (self.executors * self.makespan_s) if self.makespan_s > 0 else 0.0
 
     def summary(self) -> dict[str, float | int]:
@@ -155,7 +156,7 @@ def simulate(
     """
     episode = prepare(workload)
     state = load_episode(episode, cluster, seed=seed, timeline=timeline)
-    if hasattr(scheduler, "run"):
+    if isinstance(scheduler, CompiledScheduler):
         run_compiled(state, episode.table, scheduler, seed)
     else:
         _run_python(state, episode.table, scheduler, _names(workload))
@@ -170,9 +171,7 @@ def simulate(
     return result
 
 
-def load_episode(
-    episode: Episode, cluster: Cluster, *, seed: int, timeline: bool = False
-) -> State:
+def load_episode(episode: Episode, cluster: Cluster, *, seed: int, timeline: bool = False) -> State:
     """A state with the episode loaded, at time 0."""
     rows = episode.table.templates[episode.templates]
     state = new_state(
@@ -193,9 +192,7 @@ def load_episode(
     return state
 
 
-def run_compiled(
-    state: State, table: Table, scheduler: CompiledScheduler, seed: int
-) -> None:
+def run_compiled(state: State, table: Table, scheduler: CompiledScheduler, seed: int) -> None:
     """Drive a loaded state to its end under a compiled scheduler."""
     scheduler.run(state, table, streams.key(seed, streams.Stream.SCHEDULER))
 
@@ -212,7 +209,7 @@ def _run_python(state: State, table: Table, scheduler: Scheduler, names: Names) 
 
 
 def _check(state: State, names: Names, job_index: dict[str, int], decision: Decision) -> int:
-    """The index of the stage that a decision names, or a SimulationError that says what is wrong."""
+    """The index of the stage that a decision names; a SimulationError says what is wrong."""
     what = f"decision for stage {decision.stage!r} of job {decision.job!r}"
     j = job_index.get(decision.job, -1)
     if j < 0 or j not in state.active[: state.clock[0]["active"]]:
@@ -230,8 +227,10 @@ def _check(state: State, names: Names, job_index: dict[str, int], decision: Deci
         else:
             why = "it was chosen before in this scheduling round"
         raise SimulationError(f"{what}: the stage is not schedulable, {why}")
-    if not isinstance(decision.limit, int) or decision.limit < 1:
-        raise SimulationError(f"{what}: limit is {decision.limit!r}; expected a whole number from 1")
+    if not isinstance(decision.limit, int) or decision.limit < 1:  # type: ignore[redundant-expr]
+        raise SimulationError(
+            f"{what}: limit is {decision.limit!r}; expected a whole number from 1"
+        )
     return s
 
 

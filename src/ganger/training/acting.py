@@ -45,6 +45,10 @@ _TRUE = np.bool_(True)  # a literal would make Numba compile the callee once mor
 class Environments(ArrayStruct):
     """The environments of one actor; `states` of the same actor keeps their memory."""
 
+    environments: Any
+    levels: Any
+    templates: Any
+    arrivals_s: Any
     FIELDS: ClassVar = {
         "environments": (ENVIRONMENT, 1),
         "levels": (np.int32, 2),  # [environments, LEVELS]

@@ -81,6 +81,13 @@ class ParameterSource(Protocol):
 class TrajectorySink(Protocol):
     """How an actor hands over what it did."""
 
+    def wait_for_room(self, actor: int) -> bool:
+        """Wait while a trajectory would have to wait; False once the run is over.
+
+        Asked before acting rather than after, so that what is handed over was made by parameters
+        that were the newest when there was room: the policy lag stays near one update.
+        """
+
     def put(self, trajectory: Trajectory) -> bool:
         """Hand over, waiting for room; False once the run is over, when the actor should return."""
 

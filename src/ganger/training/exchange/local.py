@@ -141,15 +141,20 @@ class TrajectoryQueue(TrajectorySink, TrajectorySource):
         """How many trajectories wait for the learner."""
         return len(self._waiting)
 
-    def put(self, trajectory: Trajectory) -> bool:
-        """Hand over a trajectory, waiting while the queue is full; False once the run is over."""
+    def wait_for_room(self, actor: int) -> bool:
+        """Wait while the queue is full; False once the run is over."""
         with self._changed:
-            waited = self._actors_waited.setdefault(trajectory.header.actor, _Stopwatch())
+            waited = self._actors_waited.setdefault(actor, _Stopwatch())
             if len(self._waiting) >= self.capacity:
                 with waited:
                     while not self._closed and len(self._waiting) >= self.capacity:
                         self._changed.wait(_LOOK_AGAIN_S)
-            if self._closed:
+            return not self._closed
+
+    def put(self, trajectory: Trajectory) -> bool:
+        """Hand over a trajectory, waiting while the queue is full; False once the run is over."""
+        with self._changed:
+            if not self.wait_for_room(trajectory.header.actor):
                 return False
             self._waiting.append(trajectory)
             self._changed.notify_all()

@@ -1,0 +1,50 @@
+"""What heuristics measure of a job: the work it has left, and the paths through its DAG.
+
+All estimates: a stage's task takes `estimate_s`, and a task that runs is half done.
+"""
+
+from ganger.compiled import compiled
+
+
+@compiled
+def remaining_work_s(state, j):
+    """Executor-seconds that the job has left."""
+    job = state.jobs[j]
+    work_s = 0.0
+    for s in range(job.first_stage, job.first_stage + job.stages):
+        stage = state.stages[s]
+        running = stage.launched - stage.finished
+        work_s += stage.estimate_s * ((stage.tasks - stage.launched) + 0.5 * running)
+    return work_s
+
+
+@compiled
+def total_work_s(state, j):
+    """Executor-seconds of the whole job, done or not."""
+    job = state.jobs[j]
+    work_s = 0.0
+    for s in range(job.first_stage, job.first_stage + job.stages):
+        work_s += state.stages[s].estimate_s * state.stages[s].tasks
+    return work_s
+
+
+@compiled
+def critical_path_s(state, table, j, whole, path_s):
+    """The longest chain of task durations from here to the job's end.
+
+    whole: 1 counts finished stages too, 0 leaves them out. path_s[k] becomes the chain that starts
+    with the job's k-th stage.
+    """
+    job = state.jobs[j]
+    longest_s = 0.0
+    for k in range(job.stages - 1, -1, -1):  # children come after their parents
+        stage = state.stages[job.first_stage + k]
+        template = table.stages[stage.template]
+        after_s = 0.0
+        for c in range(template.first_child, template.first_child + template.children):
+            after_s = max(after_s, path_s[table.children[c]])
+        if whole == 1 or stage.finished < stage.tasks:
+            after_s += stage.estimate_s
+        path_s[k] = after_s
+        longest_s = max(longest_s, after_s)
+    return longest_s

@@ -1,0 +1,150 @@
+"""An actor: a thread that only acts, in simulated clusters of its own, with the newest policy."""
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from ganger import streams
+from ganger.compiled import records
+from ganger.errors import GangerError
+from ganger.policy.features import Rows, new_rows
+from ganger.policy.forward import Scratch, new_scratch, weights_of
+from ganger.policy.layout import limit_levels
+from ganger.schedulers import parse_scheduler
+from ganger.simulator import engine
+from ganger.simulator.state import new_state
+from ganger.simulator.table import Table
+from ganger.training.acting import (
+    ENVIRONMENT,
+    Environments,
+    act,
+    episode_job_list,
+    grown,
+    new_decisions,
+)
+from ganger.training.config import TrainConfig
+from ganger.training.exchange import (
+    Header,
+    Parameters,
+    ParameterSource,
+    Trajectory,
+    TrajectorySink,
+)
+from ganger.training.samples import ActorTrajectory
+
+
+class EpisodeOutcome(NamedTuple):
+    """A finished episode beside what fair sharing does with the same jobs and durations."""
+
+    jobs: int
+    mean_jct_s: float
+    fair_mean_jct_s: float
+
+
+class ActedTrajectory(NamedTuple):
+    """What an actor hands over."""
+
+    samples: ActorTrajectory
+    outcomes: list[EpisodeOutcome]
+    seconds: float  # of acting, waiting excluded
+
+
+class Actor:
+    """Environments of one actor, and the compiled loop that acts in them."""
+
+    def __init__(self, config: TrainConfig, table: Table, index: int, generation: int = 0) -> None:
+        self.index = index
+        self.generation = generation
+        self._config = config
+        self.table = table
+        count = config.environments // config.actors
+        self._largest = int(table.templates["stages"].max())
+        stages = config.jobs * self._largest
+        self._states = [new_state(config.jobs, stages, config.executors) for _ in range(count)]
+        environments = records(count, ENVIRONMENT)
+        for i, state in enumerate(self._states):
+            environments[i]["state"] = state.address
+            stream = (generation * config.actors + index) * count + i
+            environments[i]["key"] = streams.key(config.seed, streams.Stream.ACTOR, stream)
+            # First episodes of all lengths, so that not all environments are young at once.
+            environments[i]["next_jobs"] = max(1, config.jobs * (i + 1) // count)
+        environments["mean_interarrival_s"] = config.interarrival_s
+        environments["move_delay_s"] = config.move_delay_s
+        environments["jobs"] = config.jobs
+        environments["executors"] = config.executors
+        self._environments = Environments(
+            environments=environments,
+            levels=np.tile(limit_levels(config.executors), (count, 1)),
+            templates=np.zeros(config.jobs, np.int32),
+            arrivals_s=np.zeros(config.jobs),
+        )
+        self._scratch: Scratch = new_scratch(config.jobs, stages, self._largest)
+        self._fair_state = new_state(config.jobs, stages, config.executors)
+        self._fair = parse_scheduler("fair")
+        self._room = (4096, 4096, 4096 if config.messages else 1)
+
+    def act(self, parameters: Parameters) -> ActedTrajectory:
+        """Make the configured number of decisions in every environment."""
+        config, table = self._config, self.table
+        begin = time.perf_counter()
+        weights = weights_of(parameters.vector, config.messages)
+        count = len(self._states)
+        rows: Rows = new_rows(count * (config.steps + 1), *self._room)
+        decisions = new_decisions(count, config.steps)
+        while not act(
+            self._environments,
+            table,
+            weights,
+            self._scratch,
+            rows,
+            decisions,
+            config.steps,
+            config.messages,
+        ):
+            rows = grown(rows)
+        used = (rows.stage_pointer[-1], rows.job_pointer[-1], rows.edge_pointer[-1])
+        self._room = tuple(int(n * 1.2) + 4096 for n in used)  # type: ignore[assignment]
+        outcomes = self._outcomes(decisions.episodes[: decisions.cursor[2]])
+        samples = ActorTrajectory(rows, decisions, self._environments.levels, config.steps)
+        return ActedTrajectory(samples, outcomes, time.perf_counter() - begin)
+
+    def _outcomes(self, finished: np.ndarray) -> list[EpisodeOutcome]:
+        """Replay one finished episode under fair: enough to follow the progress, and cheap."""
+        whole = finished[finished["jobs"] == self._config.jobs][:1]
+        outcomes = []
+        for episode in whole:
+            jobs = int(episode["jobs"])
+            templates = np.zeros(jobs, np.int32)
+            arrivals_s = np.zeros(jobs)
+            key = np.uint64(episode["key"])
+            environment = self._environments.environments[int(episode["environment"])]
+            episode_job_list(key, environment, self.table, templates, arrivals_s, jobs)
+            engine.load(
+                self._fair_state,
+                self.table,
+                templates,
+                arrivals_s,
+                self._config.executors,
+                self._config.move_delay_s,
+                np.uint64(streams.derive(key, 1)),  # compiled code returns a Python int
+            )
+            self._fair.run(self._fair_state, self.table, key)
+            fair = engine.job_seconds(self._fair_state)
+            outcomes.append(EpisodeOutcome(jobs, episode["job_seconds"] / jobs, fair / jobs))
+        return outcomes
+
+
+def run_actor(actor: Actor, source: ParameterSource, sink: TrajectorySink) -> None:
+    """Act until the run is over. What kills the actor reaches the learner."""
+    sequence = 0
+    try:
+        while sink.wait_for_room(actor.index):
+            parameters = source.newest()
+            acted = actor.act(parameters)
+            header = Header(actor.index, actor.generation, sequence, parameters.version)
+            if not sink.put(Trajectory(header, acted)):
+                return
+            sequence += 1
+    except (Exception, GangerError) as error:
+        sink.fail(actor.index, error)

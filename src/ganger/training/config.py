@@ -1,0 +1,89 @@
+"""The settings of a training run."""
+
+from ganger.config import Config
+from ganger.errors import ConfigError
+
+
+class LearningConfig(Config, frozen=True, kw_only=True):
+    """How the learner learns."""
+
+    learning_rate: float = 2e-3
+    """Adam's step size at the start; falls geometrically."""
+    final_learning_rate: float = 3e-4
+    """Adam's step size at the end."""
+    entropy_weight: float = 0.01
+    """Reward for an undecided policy at the start; falls geometrically."""
+    final_entropy_weight: float = 0.001
+    """Reward for an undecided policy at the end."""
+    discount_time_s: float = 200.0
+    """Costs this far ahead weigh 1/e: longer sees further, but is noisier."""
+    lambda_time_s: float = 30.0
+    """Returns are measured over about this long, then estimated: longer is less biased, noisier."""
+    clip: float = 0.2
+    """How far an update may move an action's probability ratio from 1."""
+    epochs: int = 2
+    """Passes over each batch."""
+    minibatch: int = 1024
+    """Decisions in a gradient step."""
+    rho_bar: float = 1.0
+    """Largest importance weight in the value target; lower is more biased, steadier."""
+    c_bar: float = 1.0
+    """Largest importance weight that carries later errors back."""
+    kl_limit: float = 0.05
+    """An update stops early once the policy has moved this far (mean KL divergence)."""
+    value_weight: float = 0.5
+    """Weight of the critic's loss."""
+    gradient_clip: float = 0.5
+    """Largest norm of a gradient."""
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "final_learning_rate", "discount_time_s", "lambda_time_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected more than 0")
+        for name in ("epochs", "minibatch"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 or more")
+
+
+class TrainConfig(Config, frozen=True, kw_only=True):
+    """A training run: the workload, the cluster, who acts, how long, and how it learns."""
+
+    workload: str = "synthetic"
+    """What jobs are drawn from: synthetic, tpch:DIR or a .jobs.jsonl file."""
+    executors: int = 50
+    """Executors in each simulated cluster."""
+    move_delay_s: float = 2.0
+    """Seconds an executor needs to change jobs."""
+    jobs: int = 50
+    """Jobs in an episode."""
+    interarrival_s: float = 25.0
+    """Mean seconds between two arrivals."""
+    actors: int = 1
+    """Acting threads. The learner needs a core of its own."""
+    environments: int = 96
+    """Simulated clusters, shared out among the actors."""
+    steps: int = 96
+    """Decisions each environment makes between two updates."""
+    minutes: float = 10.0
+    """Wall time to train, compiling excluded."""
+    seed: int = 0
+    """Of everything random."""
+    messages: bool = False
+    """Message passing along the DAG; without it the path features carry the structure."""
+    learning: LearningConfig = LearningConfig()
+
+    def __post_init__(self) -> None:
+        for name in ("executors", "jobs", "actors", "environments", "steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 or more")
+        if self.environments % self.actors:
+            raise ConfigError(
+                f"{self.environments} environments cannot be shared out evenly among "
+                f"{self.actors} actors; choose a multiple"
+            )
+        if not 0 < self.interarrival_s < float("inf"):
+            raise ConfigError(f"interarrival_s is {self.interarrival_s}; expected more than 0")
+        if not 0 < self.minutes < float("inf"):
+            raise ConfigError(f"minutes is {self.minutes}; expected more than 0")
+        if self.seed < 0:
+            raise ConfigError(f"seed is {self.seed}; expected 0 or more")
