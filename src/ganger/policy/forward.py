@@ -67,7 +67,7 @@ class Scratch(ArrayStruct):
         "limit_base": (np.float32, 2),  # [1, LIMIT_HIDDEN]
         "level": (np.float32, 1),  # [LEVEL_WIDTH]
         "level_logits": (np.float32, 1),  # [LEVELS]
-        "probabilities": (np.float32, 1),  # [stages]
+        "probabilities": (np.float32, 1),  # [stages], or [LEVELS] if that is more
         "path": (np.float64, 1),  # [stages of one job], for the features
         "work_path": (np.float64, 1),
     }
@@ -94,7 +94,7 @@ def new_scratch(jobs: int, stages: int, stages_of_a_job: int) -> Scratch:
         limit_base=zeros(1, LIMIT_HIDDEN),
         level=zeros(LEVEL_WIDTH),
         level_logits=zeros(LEVELS),
-        probabilities=zeros(stages),
+        probabilities=zeros(max(stages, LEVELS)),
         path=np.zeros(stages_of_a_job),
         work_path=np.zeros(stages_of_a_job),
     )
@@ -343,25 +343,27 @@ def choose(logits, count, probabilities, draw):
     """Sample from softmax(logits[:count]) by `draw` in [0, 1); a negative one takes the largest.
 
     A MASKED logit has probability zero, however large or small the others are; a single legal one
-    is taken with probability one. Returns the index and its log-probability.
+    is taken with probability one. Returns the index and its log-probability; -1 if all are masked.
+    Even where logits are not finite, a legal index comes back: it will address memory.
     """
     top = np.float32(-np.inf)
     best = -1
     for k in range(count):
-        if logits[k] > MASKED and (best < 0 or logits[k] > top):
+        if logits[k] != MASKED and (best < 0 or logits[k] > top or math.isnan(top)):
             top = logits[k]
             best = k
     if best < 0:
         return -1, np.float32(0)
     total = np.float32(0)
-    infinite = math.isinf(top)
+    finite = math.isfinite(top)
     for k in range(count):
-        if logits[k] <= MASKED:
+        if logits[k] == MASKED:
             probabilities[k] = 0
-        elif infinite:
-            probabilities[k] = 1 if logits[k] == top else 0
+        elif finite:
+            below = logits[k] - top
+            probabilities[k] = math.exp(below) if below <= 0 else 0.0  # not of a NaN
         else:
-            probabilities[k] = math.exp(logits[k] - top)
+            probabilities[k] = 1 if logits[k] == top or math.isnan(top) else 0
         total += probabilities[k]
     for k in range(count):
         probabilities[k] /= total

@@ -18,7 +18,6 @@ from ganger.policy.layout import (
     HIDDEN,
     JOB_SUM_SCALE,
     LEVELS,
-    LIMIT_HIDDEN,
     MESSAGE_SCALE,
     SLOPE,
     aligned_zeros,
@@ -44,7 +43,8 @@ class TorchBatch(NamedTuple):
     chosen: Tensor
     level: Tensor
     level_features: Tensor
-    level_legal: Tensor
+    level_decision: Tensor
+    level_slot: Tensor
 
     @classmethod
     def of(cls, minibatch: Any, device: torch.device | str = "cpu") -> "TorchBatch":
@@ -148,9 +148,11 @@ class PolicyNetwork(nn.Module):
         if message is not None:
             hidden = torch.addmm(hidden, message[batch.chosen], self.limit_1_message)
         base = torch.addmm(self.limit_2_bias, _leaky(hidden), self.limit_2)
-        levels = (batch.level_features @ self.limit_2_level).view(-1, LEVELS, LIMIT_HIDDEN)
-        logits: Tensor = _leaky(levels + base[:, None]) @ self.limit_3
-        return logits.masked_fill(~batch.level_legal, MASKED)
+        of_level = base[batch.level_decision]
+        of_level = _leaky(torch.addmm(of_level, batch.level_features, self.limit_2_level))
+        padded = base.new_full((len(base), LEVELS), MASKED)
+        place = (batch.level_decision, batch.level_slot)
+        return padded.index_put(place, of_level @ self.limit_3)
 
     def _messages(self, batch: TorchBatch) -> Tensor:
         own = _leaky(torch.addmm(self.message_in_bias, batch.stages, self.message_in))

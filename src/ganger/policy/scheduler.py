@@ -48,16 +48,14 @@ class PolicyScheduler:
     def _scratch(self, state: State, table: Table) -> tuple[Any, Any]:
         jobs, stages = len(state.jobs), len(state.stages)
         largest = int(state.jobs["stages"].max(initial=1))
-        have = getattr(self._room, "sizes", (0, 0, 0))
-        edges = int(stages * 4)
-        if self.messages:
-            edges = int(table.stages["children"].max(initial=0)) * stages
-        need = (jobs, stages, max(largest, 1))
+        edges = int(table.stages["children"].max(initial=0)) * stages if self.messages else 1
+        need = (jobs, stages, largest, edges)
+        have = getattr(self._room, "sizes", (0, 0, 0, 0))
         if any(n > h for n, h in zip(need, have, strict=True)):
             sizes = tuple(max(n, h) for n, h in zip(need, have, strict=True))
             self._room.sizes = sizes
             self._room.scratch = new_scratch(sizes[0], sizes[1], sizes[2])
-            self._room.rows = new_rows(1, sizes[1], sizes[0], edges if self.messages else 1)
+            self._room.rows = new_rows(1, sizes[1], sizes[0], sizes[3])
         return self._room.scratch, self._room.rows
 
     def run(self, state: State, table: Table, key: np.uint64) -> None:
@@ -85,7 +83,7 @@ class PolicyScheduler:
             levels,
             self.messages,
             _FALSE,
-            derive(np.uint64(0), observation.version),
+            np.uint64(derive(np.uint64(0), observation.version)),  # it returns a Python int
             self.sample,
         )
         s = int(rows.stage_index[chosen])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from ganger.simulator.engine import is_schedulable
+from ganger.simulator import engine
 from ganger.simulator.state import State, new_state
 from ganger.simulator.table import TEMPLATE_STAGE, Table, empty_table, to_records
 
@@ -83,6 +83,8 @@ class Observation(msgspec.Struct, frozen=True):
     """Executors in pools."""
     jobs: tuple[JobObservation, ...]
     """By arrival."""
+    source_stage: str | None = None
+    """The stage of the source job that they run, or have just finished; None: they idle."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -105,9 +107,9 @@ def observe(state: State, names: Names) -> Observation:
     """The observation of a state that waits for a decision."""
     clock = state.clock[0]
     jobs = []
-    for j in state.active[: clock.active].tolist():
+    for j in state.active[: clock["active"]].tolist():
         job = state.jobs[j]
-        first, last = int(job.first_stage), int(job.first_stage + job.stages)
+        first, last = int(job["first_stage"]), int(job["first_stage"] + job["stages"])
         stages = []
         for k, s in enumerate(range(first, last)):
             stage = state.stages[s]
@@ -122,7 +124,7 @@ def observe(state: State, names: Names) -> Observation:
                     moving=int(stage["moving"]),
                     executors=int(stage["executors"]),
                     estimated_task_s=float(stage["estimate_s"]),
-                    schedulable=bool(is_schedulable(state, s)),
+                    schedulable=bool(engine.is_schedulable(state, s)),
                 )
             )
         jobs.append(
@@ -134,14 +136,22 @@ def observe(state: State, names: Names) -> Observation:
                 stages=tuple(stages),
             )
         )
+    source_job = int(clock["source_job"])
+    source_stage = None
+    if source_job >= 0:
+        source = engine.source_of_executor(state, state.hand[clock["in_hand"] - 1])
+        if source < clock["stages"]:
+            first = int(state.jobs[source_job]["first_stage"])
+            source_stage = names.stages[source_job][source - first]
     return Observation(
         version=int(clock["decisions"]),
         time_s=float(clock["now"]),
         executors=int(clock["executors"]),
         on_offer=int(clock["on_offer"]),
-        source_job=names.jobs[clock["source_job"]] if clock["source_job"] >= 0 else None,
+        source_job=names.jobs[source_job] if source_job >= 0 else None,
         idle=int(clock["idle"]),
         jobs=tuple(jobs),
+        source_stage=source_stage,
     )
 
 
@@ -165,9 +175,11 @@ def state_of(observation: Observation) -> tuple[State, Table]:
     state.active[:] = np.arange(len(jobs))
     children_of_all: list[int] = []
     template_stages = []
+    source_stage = -1
     s = 0
     for j, seen in enumerate(jobs):
-        if seen.id == observation.source_job:
+        is_source = seen.id == observation.source_job
+        if is_source:
             clock["source_job"] = j
         job = state.jobs[j]
         job["arrival_s"] = seen.arrival_s
@@ -190,6 +202,8 @@ def state_of(observation: Observation) -> tuple[State, Table]:
             record["moving"] = stage.moving
             record["executors"] = stage.executors
             record["saturated"] = saturated[k]
+            if is_source and stage.id == observation.source_stage:
+                source_stage = s + k
             parents = [place[parent] for parent in stage.parents if parent in place]
             for parent in parents:
                 children[parent].append(k)
@@ -218,6 +232,11 @@ def state_of(observation: Observation) -> tuple[State, Table]:
             )
             children_of_all.extend(children[k])
         s += len(seen.stages)
+    if observation.executors:  # one executor stands for all that are on offer
+        executor = state.executors[0]
+        executor["stage"] = source_stage
+        executor["job"] = clock["source_job"]
+        clock["in_hand"] = 1
     table = empty_table().replace(
         stages=to_records(template_stages, TEMPLATE_STAGE),
         children=np.array(children_of_all or [0], np.int32),

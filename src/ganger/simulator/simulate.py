@@ -15,6 +15,8 @@ from ganger.simulator.state import State, new_state
 from ganger.simulator.table import Table, TableBuilder
 from ganger.workload.model import Stage, Workload, topological_order
 
+_ANY_LIMIT = 2**31 - 1  # a larger limit says no more than this
+
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster of identical executors."""
@@ -152,8 +154,11 @@ def simulate(
         timeline: record which executor ran which task when.
 
     Raises:
-        SimulationError: a decision was impossible, or the scheduler left jobs unfinished.
+        SimulationError: there are no jobs, a decision was impossible, or the scheduler left jobs
+            unfinished.
     """
+    if not workload.jobs:
+        raise SimulationError("the workload has no jobs; there is nothing to simulate")
     episode = prepare(workload)
     state = load_episode(episode, cluster, seed=seed, timeline=timeline)
     if isinstance(scheduler, CompiledScheduler):
@@ -205,7 +210,7 @@ def _run_python(state: State, table: Table, scheduler: Scheduler, names: Names) 
             engine.decline(state, table)
         else:
             s = _check(state, names, job_index, decision)
-            engine.decide(state, table, s, decision.limit)
+            engine.decide(state, table, s, min(int(decision.limit), _ANY_LIMIT))
 
 
 def _check(state: State, names: Names, job_index: dict[str, int], decision: Decision) -> int:

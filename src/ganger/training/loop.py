@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ganger.errors import TrainingError
-from ganger.policy.features import GLOBAL_WIDTH, JOB_WIDTH, STAGE_WIDTH
+from ganger.policy.checkpoint import fingerprint
 from ganger.simulator.table import build_table
 from ganger.training.actor import ActedTrajectory, Actor, run_actor
 from ganger.training.config import TrainConfig
@@ -206,7 +206,7 @@ class _Loop:
             tensors[f"critic.{name}"] = tensor.numpy()
         metadata = {
             "messages": config.messages,
-            "features": [STAGE_WIDTH, JOB_WIDTH, GLOBAL_WIDTH],
+            "layout": fingerprint(config.messages),
             "workload": config.workload,
             "executors": config.executors,
             "move_delay_s": config.move_delay_s,

@@ -12,131 +12,46 @@ it is there whole or not at all. Of the metrics at most the last line is cut, an
 """
 
 import errno
-import hashlib
 import importlib.metadata
 import json
 import logging
 import math
 import os
 import platform
-import re
 import shutil
 import sys
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 
 import msgspec
 import numpy as np
-import safetensors.numpy
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 
 import ganger
 from ganger.config import Config
 from ganger.errors import CheckpointError, ConfigError, TrainingError
+from ganger.policy.checkpoint import (
+    TEMPORARY,
+    Checkpoint,
+    checkpoint_path,
+    checkpoint_steps,
+    first_intact,
+    read_json,
+    step_directories,
+    write_atomically,
+    write_checkpoint,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 _log = logging.getLogger(__name__)
 
-_TEMPORARY = ".unfinished-"
-_KINDS = re.compile(
-    r"float(16|32|64)|u?int(8|16|32|64)|bool"
-)  # what both numpy and safetensors have
-
 C = TypeVar("C", bound=Config)
-
-
-# --- checkpoints
-
-
-class Checkpoint(NamedTuple):
-    """Arrays and what belongs to them. Reading one never executes anything."""
-
-    step: int
-    tensors: dict[str, NDArray[Any]]
-    metadata: dict[str, Any]
-    path: Path
-
-
-def write_checkpoint(
-    path: Path, step: int, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]
-) -> None:
-    """Write a checkpoint to the directory `path`, replacing one that is there.
-
-    The rename of checkpoint.json is the moment at which the checkpoint exists; the tensors' file is
-    named by its content, so an older checkpoint stays whole until then.
-
-    Raises:
-        TypeError: if an array's type has no safetensors equivalent, or metadata is not JSON.
-    """
-    for name, array in tensors.items():
-        if not _KINDS.fullmatch(array.dtype.name):
-            raise TypeError(f"tensor {name} is {array.dtype}; expected numbers or bool")
-    # Not ascontiguousarray, which turns a scalar into an array of one.
-    packed = safetensors.numpy.save({n: np.asarray(a, order="C") for n, a in tensors.items()})
-    tensors_file = f"tensors-{hashlib.sha256(packed).hexdigest()[:16]}.safetensors"
-    try:
-        # As it will be read: with keys that are strings and tuples that are lists.
-        plain = json.loads(json.dumps(metadata, allow_nan=False))
-    except ValueError as error:
-        raise TypeError(f"metadata holds what JSON cannot: {error}") from None
-    document = {
-        "format": "ganger.checkpoint",
-        "version": 1,
-        "step": step,
-        "tensors": tensors_file,
-        "metadata": plain,
-    }
-
-    path.mkdir(parents=True, exist_ok=True)
-    _write_atomically(path / tensors_file, packed)
-    _write_json(path / "checkpoint.json", {"sha256": _checksum(packed, document)} | document)
-    for old in path.glob("*.safetensors"):
-        if old.name != tensors_file:
-            old.unlink()
-    _sync_directory(path.parent)
-
-
-def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint and verify every byte of it; its arrays may be written to.
-
-    Raises:
-        CheckpointError: if it is absent, cut short or altered.
-    """
-    document = _read_json(path / "checkpoint.json")
-    if document.get("format") != "ganger.checkpoint":
-        raise CheckpointError(f"{path}: checkpoint.json is not a checkpoint's")
-    if document.get("version") != 1:
-        raise CheckpointError(
-            f"{path}: checkpoint version {document.get('version')}; this Ganger reads version 1"
-        )
-    name = str(document.get("tensors"))
-    try:
-        packed = (path / Path(name).name).read_bytes()
-        if document.pop("sha256", None) != _checksum(packed, document):
-            raise CheckpointError(f"{path}: the checksum does not match; the checkpoint is damaged")
-        arrays = safetensors.numpy.load(packed)
-        return Checkpoint(
-            step=int(document["step"]),
-            tensors={name: array.copy() for name, array in arrays.items()},
-            metadata=dict(document["metadata"]),
-            path=path,
-        )
-    except OSError as error:
-        raise CheckpointError(f"{path}: {name} cannot be read: {error.strerror}") from None
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: is damaged: {error!r}") from None
-
-
-def _checksum(packed: bytes, document: Mapping[str, Any]) -> str:
-    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(packed + canonical.encode()).hexdigest()
 
 
 # --- the run directory
@@ -183,7 +98,7 @@ class RunDirectory:
         if "config.json" in present:
             raise ConfigError(f"{path}: holds a run already; resume it or choose another directory")
         # config.json comes last and makes it a run: with less, one was killed before it began.
-        foreign = [n for n in present if n != "provenance.json" and not n.startswith(_TEMPORARY)]
+        foreign = [n for n in present if n != "provenance.json" and not n.startswith(TEMPORARY)]
         if foreign:
             raise ConfigError(
                 f"{path}: holds {min(foreign)} and is not a run; choose an empty or new directory"
@@ -198,8 +113,8 @@ class RunDirectory:
         run = cls(path, keep=keep)
         try:
             _remove_unfinished(path)
-            _write_json(path / "provenance.json", _provenance(seed))
-            _write_atomically(path / "config.json", msgspec.json.format(text) + b"\n")
+            write_json(path / "provenance.json", _provenance(seed))
+            write_atomically(path / "config.json", msgspec.json.format(text) + b"\n")
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written to: {error.strerror}") from None
         return run
@@ -264,7 +179,7 @@ class RunDirectory:
     @property
     def provenance(self) -> dict[str, Any]:
         """Where the run comes from: versions, machine, command line, seed, start."""
-        return _read_json(self.path / "provenance.json")
+        return read_json(self.path / "provenance.json")
 
     # --- metrics
 
@@ -342,22 +257,12 @@ class RunDirectory:
         marked = [other for other in self._marked_best() if other != step]
         file = self.path / "checkpoints" / "best.json"
         with _writing(file):
-            _write_json(file, {"steps": [*marked, step][-self._keep :]})
+            write_json(file, {"steps": [*marked, step][-self._keep :]})
         self._prune()
 
     def checkpoint_steps(self) -> list[int]:
         """The steps that have a checkpoint, ascending; whether each is intact shows on reading."""
-        return [
-            step
-            for step in self._step_directories()
-            if (self._checkpoint_path(step) / "checkpoint.json").exists()
-        ]
-
-    def _step_directories(self) -> list[int]:
-        """Likewise, with those that a killed process left unfinished."""
-        names = re.compile(r"step-(\d{9,})")
-        found = map(names.fullmatch, _names(self.path / "checkpoints"))
-        return sorted(int(match[1]) for match in found if match)
+        return checkpoint_steps(self.path)
 
     def latest_checkpoint(self) -> Checkpoint:
         """The newest checkpoint that is intact; a warning names each damaged one passed over.
@@ -365,7 +270,7 @@ class RunDirectory:
         Raises:
             CheckpointError: if there is none.
         """
-        return self._first_intact(reversed(self.checkpoint_steps()))
+        return first_intact(self.path, reversed(self.checkpoint_steps()))
 
     def best_checkpoint(self) -> Checkpoint:
         """The checkpoint last marked as best, or where none is marked or intact, the newest.
@@ -375,24 +280,10 @@ class RunDirectory:
         """
         marked = self._marked_best()[::-1]
         others = [step for step in reversed(self.checkpoint_steps()) if step not in marked]
-        return self._first_intact(iter([*marked, *others]))
-
-    def _first_intact(self, steps: Iterator[int]) -> Checkpoint:
-        passed_over: CheckpointError | None = None
-        for step in steps:
-            try:
-                checkpoint = read_checkpoint(self._checkpoint_path(step))
-            except CheckpointError as error:
-                _log.warning("%s; trying the one before", error)
-                passed_over = error
-            else:
-                return checkpoint
-        if passed_over is None:
-            raise CheckpointError(f"{self.path}: the run has no checkpoint yet")
-        raise CheckpointError(f"{self.path}: no checkpoint is intact; the last one: {passed_over}")
+        return first_intact(self.path, iter([*marked, *others]))
 
     def _checkpoint_path(self, step: int) -> Path:
-        return self.path / "checkpoints" / f"step-{step:09d}"
+        return checkpoint_path(self.path, step)
 
     def _marked_best(self) -> list[int]:
         """Steps marked as best, the latest mark last; those without a checkpoint left out."""
@@ -400,7 +291,7 @@ class RunDirectory:
         if not file.exists():
             return []
         try:
-            steps = _read_json(file)["steps"]
+            steps = read_json(file)["steps"]
             existing = set(self.checkpoint_steps())
             return [step for step in steps if step in existing]
         except (CheckpointError, KeyError, TypeError) as error:
@@ -409,7 +300,7 @@ class RunDirectory:
 
     def _prune(self) -> None:
         kept = {*self.checkpoint_steps()[-self._keep :], *self._marked_best()}
-        for step in self._step_directories():
+        for step in step_directories(self.path):
             if step not in kept:
                 shutil.rmtree(self._checkpoint_path(step), ignore_errors=True)
 
@@ -419,14 +310,14 @@ class RunDirectory:
         """Record why the run ended, and close its files."""
         file = self.path / "stop_reason.json"
         with _writing(file):
-            _write_json(file, {"reason": reason, "step": step, "ended_utc": _now()})
+            write_json(file, {"reason": reason, "step": step, "ended_utc": _now()})
         self.close()
 
     @property
     def stop_reason(self) -> str | None:
         """Why the run ended; None while it runs, or when it was killed."""
         file = self.path / "stop_reason.json"
-        return str(_read_json(file).get("reason")) if file.exists() else None
+        return str(read_json(file).get("reason")) if file.exists() else None
 
     def close(self) -> None:
         """Close the files; nothing is recorded after this."""
@@ -447,8 +338,9 @@ class RunDirectory:
 # --- provenance
 
 
-def _provenance(seed: int) -> dict[str, Any]:
-    about: dict[str, Any] = {
+def machine() -> dict[str, Any]:
+    """What figures were measured with."""
+    return {
         "ganger": ganger.__version__,
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in ("numpy", "numba", "msgspec", "torch")},
@@ -457,10 +349,11 @@ def _provenance(seed: int) -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
-        "command": sys.argv,
-        "seed": seed,
-        "started_utc": _now(),
     }
+
+
+def _provenance(seed: int) -> dict[str, Any]:
+    about = machine() | {"command": sys.argv, "seed": seed, "started_utc": _now()}
     if commit := _installed_commit():
         about["commit"] = commit
     return about
@@ -508,48 +401,6 @@ def _writing(path: Path) -> Iterator[None]:
         raise TrainingError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def _write_atomically(path: Path, data: bytes) -> None:
-    """Write a file that is there whole or not at all, whenever the process or the machine dies."""
-    temporary = path.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_directory(path.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    """Make renames in a directory last; where directories cannot be opened they need not be."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    _write_atomically(path, json.dumps(value, indent=2, allow_nan=False).encode() + b"\n")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise CheckpointError(f"{path}: is not JSON; the file is damaged") from None
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: holds no JSON object; the file is damaged")
-    return value
-
-
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a file of JSON lines, less a last line that was cut."""
     if not path.exists():
@@ -593,5 +444,5 @@ def _names(directory: Path) -> list[str]:
 
 
 def _remove_unfinished(directory: Path) -> None:
-    for leftover in directory.glob(f"{_TEMPORARY}*"):
+    for leftover in directory.glob(f"{TEMPORARY}*"):
         leftover.unlink(missing_ok=True)

@@ -37,8 +37,9 @@ class Minibatch(ArrayStruct):
     globals: Any  # [B, GLOBAL_WIDTH]
     chosen: Any  # [B]: row of stages
     level: Any  # [B]
-    level_features: Any  # [B x LEVELS, LEVEL_WIDTH]
-    level_legal: Any  # [B, LEVELS]
+    level_features: Any  # [L, LEVEL_WIDTH]: a row for each legal limit
+    level_decision: Any  # [L]
+    level_slot: Any  # [L]: index of the limit
     FIELDS: ClassVar = {
         "stages": (np.float32, 2),
         "stage_job": (np.int64, 1),
@@ -53,7 +54,8 @@ class Minibatch(ArrayStruct):
         "chosen": (np.int64, 1),
         "level": (np.int64, 1),
         "level_features": (np.float32, 2),
-        "level_legal": (np.bool_, 2),
+        "level_decision": (np.int64, 1),
+        "level_slot": (np.int64, 1),
     }
 
 
@@ -62,6 +64,7 @@ def _fill(rows, chosen, level, levels, per_environment, index, out):
     stage_at = 0
     job_at = 0
     edge_at = 0
+    level_at = 0
     for b in range(len(index)):
         d = index[b]
         first_stage, last_stage = rows.stage_pointer[d], rows.stage_pointer[d + 1]
@@ -95,18 +98,22 @@ def _fill(rows, chosen, level, levels, per_environment, index, out):
         if row < last_stage:
             own = rows.job_own[first_job + rows.stage_job[row]]
             for k in range(LEVELS):
-                out.level_legal[b, k] = write_level(
+                if write_level(
                     levels[d // per_environment],
                     k,
                     own,
                     rows.stage_demand[row],
                     rows.on_offer[d],
                     rows.executors[d],
-                    out.level_features[b * LEVELS + k],
-                )
+                    out.level_features[level_at],
+                ):
+                    out.level_decision[level_at] = b
+                    out.level_slot[level_at] = k
+                    level_at += 1
         stage_at += last_stage - first_stage
         job_at += last_job - first_job
         edge_at += last_edge - first_edge
+    return level_at
 
 
 class Samples:
@@ -156,11 +163,16 @@ class Samples:
             globals=np.empty((batch, GLOBAL_WIDTH), np.float32),
             chosen=np.empty(batch, np.int64),
             level=np.empty(batch, np.int64),
-            level_features=np.zeros((batch * LEVELS, LEVEL_WIDTH), np.float32),
-            level_legal=np.zeros((batch, LEVELS), np.bool_),
+            level_features=np.empty((batch * LEVELS, LEVEL_WIDTH), np.float32),
+            level_decision=np.empty(batch * LEVELS, np.int64),
+            level_slot=np.empty(batch * LEVELS, np.int64),
         )
-        _fill(rows, self.chosen, self.level, self.levels, self.steps + 1, index, out)
-        return out
+        legal = _fill(rows, self.chosen, self.level, self.levels, self.steps + 1, index, out)
+        return out.replace(
+            level_features=out.level_features[:legal],
+            level_decision=out.level_decision[:legal],
+            level_slot=out.level_slot[:legal],
+        )
 
 
 def _joined(parts: list[Rows]) -> Rows:
