@@ -20,7 +20,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ganger.schedulers import parse_scheduler
-from ganger.simulator.simulate import Cluster, simulate
+from ganger.simulator.simulate import (
+    Cluster,
+    CompiledScheduler,
+    Episode,
+    load_episode,
+    prepare,
+    result_of,
+    run_compiled,
+)
 from ganger.workload import job_list_workload, load_source
 
 PEER_NAMES = {
@@ -56,9 +64,7 @@ class Line(NamedTuple):
         return abs(self.ratio - 1.0) <= self.band
 
 
-def agreement(
-    directory: Path, schedulers: tuple[str, ...] = ("fifo", "fair", "random")
-) -> Iterator[Line]:
+def agreement(directory: Path) -> Iterator[Line]:
     """Simulate the reference lists, and put the results beside the peers'."""
     peers: dict[tuple[str, int], dict[str, dict[int, float]]] = {}
     with open(directory / "reference" / "peer_results.csv", newline="") as file:
@@ -71,20 +77,15 @@ def agreement(
                 )
     source = load_source(f"tpch:{directory / 'data' / 'tpch'}")
     path = directory / "reference" / "workloads"
-    workloads = {s: job_list_workload(source, path / f"jobs50_seed{s}.json") for s in range(8)}
+    episodes = {
+        s: prepare(job_list_workload(source, path / f"jobs50_seed{s}.json")) for s in range(8)
+    }
     for (name, executors), of_peers in sorted(peers.items(), key=lambda item: item[0][::-1]):
-        if name not in schedulers:
-            continue
         seeds = sorted(set.intersection(*(set(of_seed) for of_seed in of_peers.values())))
         scheduler = parse_scheduler(name)
         ours = np.array(
             [
-                [
-                    simulate(
-                        Cluster(executors=executors), workloads[s], scheduler, seed=k
-                    ).mean_jct_s
-                    for k in range(DURATION_SEEDS)
-                ]
+                [mean_jct_s(episodes[s], executors, scheduler, k) for k in range(DURATION_SEEDS)]
                 for s in seeds
             ]
         )
@@ -99,12 +100,17 @@ def agreement(
         yield Line(name, executors, len(seeds), ours.mean(), theirs.mean(), float(band))
 
 
+def mean_jct_s(episode: Episode, executors: int, scheduler: CompiledScheduler, seed: int) -> float:
+    """Of one run."""
+    state = load_episode(episode, Cluster(executors=executors), seed=seed)
+    run_compiled(state, episode.table, scheduler, seed)
+    return result_of(state).mean_jct_s
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("directory", type=Path, help="holds data/tpch and reference")
-    print(
-        f"{'executors':>9} {'scheduler':9} lists    ganger     peers   ratio    band"
-    )
+    print(f"{'executors':>9} {'scheduler':9} lists    ganger     peers   ratio    band")
     for line in agreement(parser.parse_args().directory):
         print(
             f"{line.executors:9} {line.scheduler:9} {line.lists:5} {line.mean_jct_s:8.2f}s "

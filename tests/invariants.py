@@ -221,7 +221,9 @@ def check_timeline(cluster, workload, result):
     ]
     done = Counter((int(line["job"]), int(line["stage"])) for line in lines)
     assert done == {
-        (j, k): stage.task_count for j, stages in enumerate(ordered) for k, stage in enumerate(stages)
+        (j, k): stage.task_count
+        for j, stages in enumerate(ordered)
+        for k, stage in enumerate(stages)
     }
     assert len({tuple(line)[3:] for line in lines.tolist()}) == len(lines), "a task ran twice"
 
@@ -247,9 +249,9 @@ def check_timeline(cluster, workload, result):
             assert line[0] >= finish_s + delay_s, "an executor did two things at a time"
             finish_s, job = line[1], line[3]
 
-    changes = sorted([(line["finish_s"], -1) for line in lines] + [(line["start_s"], 1) for line in lines])
+    changes = [(line["finish_s"], -1) for line in lines] + [(line["start_s"], 1) for line in lines]
     busy = 0
-    for _, change in changes:
+    for _, change in sorted(changes):
         busy += change
         assert busy <= cluster.executors
     busy_s = 0.0

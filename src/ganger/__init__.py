@@ -68,7 +68,8 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from ganger.errors import GangerError
-    from ganger.evaluation import evaluate, tune
+    from ganger.evaluation import evaluate
+    from ganger.evaluation.tune import tune
     from ganger.policy.checkpoint import load_policy
     from ganger.schedulers import parse_scheduler
     from ganger.simulator.observation import Decision, Observation

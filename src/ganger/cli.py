@@ -4,32 +4,37 @@ Results go to standard output, with --json as one JSON object; progress and noti
 error. Heavy modules are imported by the commands that need them, so that `ganger --help` is quick.
 """
 
-import contextlib
+import csv
 import importlib.util
 import json
 import os
+import shlex
 import signal
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 
 import msgspec
 import tyro
-from tyro.conf import arg
+from tyro.conf import arg, subcommand
 
 import ganger
-from ganger.config import Config, read_toml
-from ganger.errors import CheckpointError, ConfigError, GangerError, MissingExtraError
+from ganger.config import read_toml
+from ganger.errors import ConfigError, GangerError, MissingExtraError
 from ganger.training.config import TrainConfig
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from ganger.evaluation import Row
     from ganger.simulator.simulate import CompiledScheduler, Result
-    from ganger.workload import JobSource, Workload
+    from ganger.workload import Workload
 
 _PLAIN_LINE_S = 10.0  # between two lines of progress where there is no terminal
 _DEFAULTS = TrainConfig()
@@ -38,17 +43,23 @@ _Interarrival = arg(name="interarrival", metavar="S")
 _MoveDelay = arg(name="move-delay", metavar="S")
 
 
-class Simulate(Config, frozen=True, kw_only=True):
+def _optional(metavar: str, name: str | None = None) -> Any:
+    """A flag that may be left out; its help says what happens then."""
+    return arg(metavar=metavar, name=name, help_behavior_hint="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulate:
     """Run a workload on a simulated cluster under one scheduler."""
 
     workload: str = "synthetic"
     """What arrives: synthetic, tpch:DIR or a .jobs.jsonl file, which is run as it is unless --jobs
     asks for random jobs of it."""
-    job_list: Path | None = None
+    job_list: Annotated[Path | None, _optional("FILE")] = None
     """A file of [arrival_ms, size, query] entries; for tpch:DIR."""
-    jobs: int | None = None
+    jobs: Annotated[int | None, _optional("N")] = None
     """Jobs to draw at random; 50 unless given."""
-    interarrival_s: Annotated[float | None, _Interarrival] = None
+    interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
     """Mean seconds between two arrivals of random jobs; 25 unless given."""
     executors: int = _DEFAULTS.executors
     """Task slots of the cluster."""
@@ -60,24 +71,21 @@ class Simulate(Config, frozen=True, kw_only=True):
     """Let a learned scheduler draw its actions instead of taking the most probable ones."""
     seed: int = 0
     """Of the random jobs and of the task durations."""
-    timeline: Path | None = None
+    timeline: Annotated[Path | None, _optional("FILE")] = None
     """Write which executor ran which task when to this CSV file."""
     json: bool = False
     """Print one JSON object."""
 
     def run(self) -> None:
         from ganger.simulator.simulate import Cluster, simulate
+        from ganger.warmup import compile_notice
 
         cluster = Cluster(executors=self.executors, move_delay_s=self.move_delay_s)
         scheduler = self._scheduler()
         workload = self._workload()
-        with _compile_notice():
+        with compile_notice():
             result = simulate(
-                cluster,
-                workload,
-                scheduler,
-                seed=self.seed,
-                timeline=self.timeline is not None,
+                cluster, workload, scheduler, seed=self.seed, timeline=self.timeline is not None
             )
         if self.timeline is not None:
             _write_timeline(self.timeline, workload, result)
@@ -96,12 +104,16 @@ class Simulate(Config, frozen=True, kw_only=True):
         from ganger.policy.checkpoint import load_policy
         from ganger.schedulers import SCHEDULERS, parse_scheduler
 
-        name = self.scheduler.partition(":")[0].strip()
-        if name not in SCHEDULERS and (os.sep in self.scheduler or Path(self.scheduler).exists()):
+        if self.scheduler.partition(":")[0].strip() in SCHEDULERS:
+            if self.sample:
+                raise ConfigError(f"--sample is for learned schedulers; {self.scheduler} is none")
+            return parse_scheduler(self.scheduler)
+        if os.sep in self.scheduler or Path(self.scheduler).exists():
             return load_policy(self.scheduler, sample=self.sample)
-        if self.sample:
-            raise ConfigError(f"--sample is for learned schedulers; {self.scheduler} is none")
-        return parse_scheduler(self.scheduler)
+        raise ConfigError(
+            f"scheduler {self.scheduler!r} is unknown; there are {', '.join(SCHEDULERS)} "
+            "and the paths of training runs"
+        )
 
     def _workload(self) -> "Workload":
         from ganger.workload import FileSource, job_list_workload, load_source, random_workload
@@ -110,8 +122,9 @@ class Simulate(Config, frozen=True, kw_only=True):
         drawn = self.jobs is not None or self.interarrival_s is not None
         if self.job_list is not None:
             if drawn:
-                raise ConfigError("--job-list says which jobs arrive when; leave out --jobs and "
-                                  "--interarrival")
+                raise ConfigError(
+                    "--job-list says which jobs arrive when; leave out --jobs and --interarrival"
+                )
             return job_list_workload(source, self.job_list)
         if isinstance(source, FileSource) and self.jobs is None:
             if drawn:
@@ -127,49 +140,75 @@ class Simulate(Config, frozen=True, kw_only=True):
         )
 
 
-class Train(TrainConfig, frozen=True, kw_only=True):
+class _Settings(TrainConfig, frozen=True, kw_only=True):
+    """The same with flags that leave out the unit."""
+
+    interarrival_s: Annotated[float, _Interarrival] = _DEFAULTS.interarrival_s
+    move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
+    decisions: Annotated[int | None, _optional("N")] = None
+
+    @classmethod
+    def of(cls, config: TrainConfig) -> Self:
+        return cls(**{name: getattr(config, name) for name in TrainConfig.__struct_fields__})
+
+    def plain(self) -> TrainConfig:
+        return TrainConfig(**{name: getattr(self, name) for name in TrainConfig.__struct_fields__})
+
+
+_SETTINGS = _Settings()
+_REASONS = {
+    "time": "the time is up",
+    "decisions": "that is as many as wanted",
+    "stopped": "stopped as asked",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
     """Train a scheduler: actors act in simulated clusters, a learner learns from them.
 
     Ctrl-C ends it within seconds, with a checkpoint; a second one ends it at once.
     """
 
-    interarrival_s: Annotated[float, _Interarrival] = _DEFAULTS.interarrival_s
-    move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
-    run_dir: Path | None = None
+    settings: Annotated[_Settings, arg(name="")] = _SETTINGS
+    run_dir: Annotated[Path | None, _optional("DIR")] = None
     """A new directory for settings, metrics and checkpoints; runs/DATE-TIME unless given."""
-    config: Path | None = None
+    config: Annotated[Path | None, _optional("FILE")] = None
     """A TOML file of settings, named as in a run's config.json; flags go before it."""
 
     def run(self) -> None:
         _need_torch("ganger train")
         from ganger.training.loop import train
+        from ganger.warmup import compile_notice, compile_training
 
-        settings = self._settings()
+        settings = self.settings.plain()
         run_dir = self.run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
-        with _compile_notice():
-            _compile_training(settings.messages)
+        with compile_notice():
+            compile_training(settings.messages)
+        print(
+            f"Training for {settings.minutes:g} min into {run_dir}; Ctrl-C ends it earlier, "
+            "with a checkpoint.",
+            file=sys.stderr,
+        )
         with _stop_on_signals() as stop, _Progress("training") as bar:
 
             def progress(metrics: dict[str, Any]) -> None:
-                bar.update(metrics["elapsed_s"], settings.minutes * 60, _training_line(metrics))
+                done = metrics["elapsed_s"] / settings.minutes / 60
+                if settings.decisions is not None:
+                    done = max(done, metrics["decisions"] / settings.decisions)
+                bar.update(done, 1, _training_line(metrics))
 
             outcome = train(settings, run_dir, progress=progress, stop=stop)
-        why = {"time": "the time is up", "stopped": "asked to stop"}.get(outcome.reason)
         print(
             f"{outcome.updates} updates from {outcome.decisions:,} decisions; "
-            f"ended: {why or outcome.reason}.\n"
+            f"{_REASONS.get(outcome.reason, outcome.reason)}.\n"
             f"Run:   {outcome.run}\n"
-            f"Next:  ganger evaluate {_quoted(outcome.run)}"
+            f"Next:  ganger evaluate {shlex.quote(str(outcome.run))}"
         )
 
-    def _settings(self) -> TrainConfig:
-        return TrainConfig(**{name: getattr(self, name) for name in _TRAIN_FIELDS})
 
-
-_TRAIN_FIELDS = TrainConfig.__struct_fields__
-
-
-class Evaluate(Config, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
     """Compare a learned scheduler with heuristics on jobs that training never saw.
 
     All run on the same job lists with the same task durations. ratio_to_fair is the mean over lists
@@ -178,19 +217,19 @@ class Evaluate(Config, frozen=True, kw_only=True):
 
     run_directory: Annotated[Path, tyro.conf.Positional, arg(name="RUN", metavar="RUN")]
     """A run directory of `ganger train`, or one of its checkpoints."""
-    workload: str | None = None
+    workload: Annotated[str | None, _optional("SPEC")] = None
     """Where jobs are drawn from; as in training unless given."""
-    against: str = "fair,fifo,kshortest,srpt:cap=sqrt"
+    against: str = "fair,fifo,fair:source=capped,kshortest,srpt:cap=sqrt"
     """Heuristics to compare with, as in fair,srpt:cap=sqrt,c=1."""
     episodes: int = 200
     """Job lists."""
     seed: int = 0
     """Of the job lists and of the task durations."""
-    executors: int | None = None
+    executors: Annotated[int | None, _optional("N")] = None
     """Task slots of the cluster; as in training unless given."""
-    jobs: int | None = None
+    jobs: Annotated[int | None, _optional("N")] = None
     """Jobs in a list; as in training unless given."""
-    interarrival_s: Annotated[float | None, _Interarrival] = None
+    interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
     """Mean seconds between two arrivals; as in training unless given."""
     json: bool = False
     """Print one JSON object."""
@@ -199,6 +238,7 @@ class Evaluate(Config, frozen=True, kw_only=True):
         from ganger.evaluation import Contender, evaluate
         from ganger.policy.checkpoint import read_policy
         from ganger.schedulers import parse_schedulers
+        from ganger.warmup import compile_notice, compile_policy
         from ganger.workload import load_source
 
         policy = read_policy(self.run_directory)
@@ -212,8 +252,8 @@ class Evaluate(Config, frozen=True, kw_only=True):
             if (given := getattr(self, name)) is not None:
                 settings[name] = given
         source = load_source(settings["workload"])
-        with _compile_notice():
-            _compile_policy(policy.messages)
+        with compile_notice():
+            compile_policy(policy.messages)
         with _Progress("evaluating") as bar:
             rows = evaluate(
                 source,
@@ -239,7 +279,8 @@ class Evaluate(Config, frozen=True, kw_only=True):
         _print_rows([(row.scheduler, row) for row in rows])
 
 
-class Tune(Config, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Tune:
     """Find the best heuristic for a workload and cluster: the bar for a learned scheduler.
 
     Parameters are chosen on training lists; the figures are of held-out lists.
@@ -264,11 +305,12 @@ class Tune(Config, frozen=True, kw_only=True):
 
     def run(self) -> None:
         from ganger.evaluation import tune
+        from ganger.warmup import compile_heuristics, compile_notice
         from ganger.workload import load_source
 
         source = load_source(self.workload)
-        with _compile_notice():
-            _compile_heuristics()
+        with compile_notice():
+            compile_heuristics()
         with _Progress("tuning") as bar:
             report = tune(
                 source,
@@ -281,38 +323,46 @@ class Tune(Config, frozen=True, kw_only=True):
                 progress=lambda what, done, of: bar.update(done, of, what),
             )
         if self.json:
-            settings = {name: getattr(self, name) for name in self.__struct_fields__}
-            settings.pop("json")
+            settings = asdict(self)
+            del settings["json"]
             _print_json(settings | msgspec.to_builtins(report))
             return
         _print_rows([(entry.scheduler, entry.held_out) for entry in report.families])
         print(f"\nBest: {report.best}")
 
 
-class Warmup(Config, frozen=True, kw_only=True):
-    """Compile everything ahead, so that nothing else waits for it."""
+@dataclass(frozen=True, kw_only=True)
+class Warmup:
+    """Compile everything ahead of time, so that no other command waits for it."""
 
     def run(self) -> None:
-        steps = [
-            ("simulator and heuristics", _compile_heuristics),
-            ("schedulers written in Python", _compile_protocol),
-            ("policy", lambda: _compile_policy(messages=False)),
+        from ganger import warmup
+        from ganger.compiled import cache_home
+
+        steps: list[tuple[str, Callable[[], None]]] = [
+            ("simulator and heuristics", warmup.compile_heuristics),
+            ("policy", warmup.compile_policy),
+            ("schedulers in Python", warmup.compile_protocol),
         ]
         if importlib.util.find_spec("torch"):
-            steps.append(("training", lambda: _compile_training(messages=False)))
+            steps.append(("training", warmup.compile_training))
+        directory = warmup.kept_in()
+        if directory is None:
+            raise ConfigError(
+                f"{cache_home()} cannot be written to, so nothing would be kept; set GANGER_CACHE"
+            )
+        print(f"Machine code is kept in {directory}")
         begin = time.perf_counter()
-        with _compile_notice():
-            for what, compile_it in steps:
-                step_begin = time.perf_counter()
-                print(f"{what:30}", end="", flush=True)
-                compile_it()
-                print(f"{time.perf_counter() - step_begin:6.1f} s")
-        print(f"{'all':30}{time.perf_counter() - begin:6.1f} s")
-        directory, kept = _cache()
-        print(f"Kept in {directory}" if kept else f"Not kept: {_cache_home()} cannot be written")
+        for what, compile_it in steps:
+            step_began = time.perf_counter()
+            print(f"{what:26}", end="", flush=True)
+            compile_it()
+            print(f"{time.perf_counter() - step_began:6.1f} s")
+        print(f"{'all':26}{time.perf_counter() - begin:6.1f} s")
 
 
-class Benchmark(Config, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
     """Measure simulating, acting, learning and training on this machine, about a minute.
 
     Leave the machine alone meanwhile: the figures are medians, but not of a busy one.
@@ -327,11 +377,12 @@ class Benchmark(Config, frozen=True, kw_only=True):
 
     def run(self) -> None:
         from ganger.benchmark import benchmark
+        from ganger.warmup import compile_notice, compile_policy, compile_training
 
-        with _compile_notice():
-            _compile_policy(messages=False)
+        with compile_notice():
+            compile_policy()
             if importlib.util.find_spec("torch"):
-                _compile_training(messages=False)
+                compile_training()
         with _Progress("measuring") as bar:
             figures = benchmark(self.workload, seed=self.seed, progress=bar.update)
         if self.json:
@@ -342,7 +393,8 @@ class Benchmark(Config, frozen=True, kw_only=True):
             print(f"\n{machine['processor']}, {machine['cpus']} cores, Python {machine['python']}")
 
 
-class Version(Config, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Version:
     """Print the version."""
 
     def run(self) -> None:
@@ -355,8 +407,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given == ["--version"]:
         given = ["version"]
     try:
-        _parse(given).run()
-        sys.stdout.flush()
+        try:
+            _parse(given).run()
+        finally:
+            sys.stdout.flush()
     except GangerError as error:
         print(f"ganger: {error}", file=sys.stderr)
         return 2
@@ -371,21 +425,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(given: list[str]) -> Any:
-    commands = {
-        "simulate": (Simulate, None),
-        "train": (Train, _train_defaults(given)),
-        "evaluate": (Evaluate, None),
-        "tune": (Tune, None),
-        "warmup": (Warmup, None),
-        "benchmark": (Benchmark, None),
-        "version": (Version, None),
+    commands: dict[str, tuple[Any, Any]] = {
+        "simulate": (Simulate, tyro.MISSING_NONPROP),
+        "train": (Train, _train_defaults(given) or tyro.MISSING_NONPROP),
+        "evaluate": (Evaluate, tyro.MISSING_NONPROP),
+        "tune": (Tune, tyro.MISSING_NONPROP),
+        "warmup": (Warmup, tyro.MISSING_NONPROP),
+        "benchmark": (Benchmark, tyro.MISSING_NONPROP),
+        "version": (Version, tyro.MISSING_NONPROP),
     }
-    annotated = []
-    for name, (command, default) in commands.items():
-        how = {} if default is None else {"default": default}
-        annotated.append(Annotated[command, tyro.conf.subcommand(name, **how)])
+    union: Any = Union[  # noqa: UP007  # of a computed list
+        tuple(
+            Annotated[command, subcommand(name, default=default)]
+            for name, (command, default) in commands.items()
+        )
+    ]
     return tyro.cli(
-        Union[tuple(annotated)],  # noqa: UP007  # made of a list
+        union,
         prog="ganger",
         description=ganger.__doc__,
         args=given,
@@ -401,17 +457,150 @@ def _train_defaults(given: list[str]) -> Train | None:
         name, equals, path = word.partition("=")
         if name == "--config" and (equals or at + 1 < len(given)):
             settings = read_toml(path if equals else given[at + 1], TrainConfig)
-            return Train(**{name: getattr(settings, name) for name in _TRAIN_FIELDS})
+            return Train(settings=_Settings.of(settings))
     return None
 
 
-# --- compiling
+# --- printing
 
 
-def _compile_heuristics() -> None:
-    from ganger.evaluation import evaluate
-    from ganger.schedulers import parse_scheduler
-    from ganger.workload import load_source
+def _print_json(value: dict[str, Any]) -> None:
+    print(json.dumps(value, indent=2, allow_nan=False))
 
-    few = {"executors": 2, "jobs": 1, "interarrival_s": 1.0, "episodes": 1, "seed": 0}
-    evaluate(load_source("synthetic"), [parse_scheduler("fair")], **few)
+
+def _print_rows(rows: "Sequence[tuple[str, Row]]") -> None:
+    """Rows of a comparison under the names to show."""
+    lines = [
+        (
+            name,
+            row.mode,
+            f"{row.mean_jct_s:.1f} s",
+            f"{row.ratio_to_fair:.3f}",
+            "" if row.standard_error is None else f"{row.standard_error:.3f}",
+            f"{row.win_rate:.0%}",
+            f"{row.p95_jct_s:.0f} s",
+            f"{row.p99_jct_s:.0f} s",
+        )
+        for name, row in rows
+    ]
+    head = ("scheduler", "mode", "mean JCT", "to fair's", "+-", "better in", "p95", "p99")
+    _print_table(head, lines)
+
+
+def _print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Aligned columns: words to the left, figures to the right; an empty head is left out."""
+    body = [[_shown(cell) for cell in row] for row in rows]
+    table = [[*head], *body] if any(head) else body
+    columns = list(zip(*table, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    figures = [any(cell[:1].isdigit() for cell in column) for column in columns]
+    for row in table:
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, figures, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:,.3f}"
+    return str(value)
+
+
+def _write_timeline(path: Path, workload: "Workload", result: "Result") -> None:
+    from ganger.workload import topological_order
+
+    assert result.timeline is not None
+    ids = [
+        [job.stages[position].id for position in topological_order(job.stages)]
+        for job in workload.jobs
+    ]
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(("start_s", "finish_s", "executor", "job", "stage", "task"))
+            for start_s, finish_s, executor, job, stage, task in result.timeline.tolist():
+                names = (workload.jobs[job].id, ids[job][stage])
+                writer.writerow((start_s, finish_s, executor, *names, task))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _training_line(metrics: dict[str, Any]) -> str:
+    ratio = metrics["recent_ratio"]
+    return ", ".join(
+        (
+            f"{metrics['decisions']:,} decisions",
+            f"{metrics['decisions_per_s']:,.0f}/s",
+            "no episode yet" if ratio is None else f"mean JCT {ratio:.3f} of fair's",
+            f"lag {metrics['lag_mean']:.1f}",
+            f"idle: learner {metrics['learner_idle_share']:.0%}, "
+            f"actors {metrics['actor_idle_share']:.0%}",
+        )
+    )
+
+
+class _Progress:
+    """How far a command is, on standard error: a bar on a terminal, else a line now and then."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._last = time.monotonic()
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(20),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[note]}"),
+            )
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(self._what, total=None, note="")
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, done: float, of: float, note: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=of, note=note)
+        elif time.monotonic() - self._last >= _PLAIN_LINE_S:
+            self._last = time.monotonic()
+            print(f"{self._what} {min(done / of, 1):4.0%}: {note}", file=sys.stderr, flush=True)
+
+
+# --- stopping
+
+
+def _need_torch(purpose: str) -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError(purpose, "train")
+
+
+@contextmanager
+def _stop_on_signals() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C or SIGTERM sets; the second one ends the process at once."""
+    stop = threading.Event()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def ask_to_stop(*_: object) -> None:
+        for number in signals:
+            signal.signal(number, signal.SIG_DFL)
+        stop.set()
+        # Not print: it may be what the signal interrupted.
+        os.write(2, b"\nStopping: a checkpoint is being written; once more ends it at once.\n")
+
+    before = {number: signal.signal(number, ask_to_stop) for number in signals}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -5,8 +5,9 @@ are called and keeps the result on disk. `NUMBA_DISABLE_JIT=1` runs the very sam
 uncompiled, which is the oracle of the tests.
 
 Numba keys a cached function by its own file only, not by the files of the functions it calls. So
-the cache directory's name carries a digest of every source file of the package: an edited or
-upgraded Ganger never meets stale machine code.
+the cache directory's name carries a digest of the source files that compiled functions call across
+files, which are the layers from `policy` down: an edited or upgraded Ganger never meets stale
+machine code. A compiled function above them calls only its own file and those layers.
 """
 
 import atexit
@@ -27,9 +28,12 @@ JIT = not bool(numba.config.DISABLE_JIT)
 def _source_digest() -> str:
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__}".encode())
     package = Path(__file__).parent
-    for path in sorted(package.rglob("*.py")):
-        digest.update(str(path.relative_to(package)).encode())
-        digest.update(path.read_bytes())
+    shared = ["compiled.py", "streams.py", "structs.py"]
+    for layer in ("workload", "simulator", "schedulers", "policy"):
+        shared += [str(path.relative_to(package)) for path in (package / layer).rglob("*.py")]
+    for name in sorted(shared):
+        digest.update(name.encode())
+        digest.update((package / name).read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -48,7 +48,7 @@ def parse_scheduler(text: str) -> Heuristic:
     Raises:
         SchedulerError: the name, a parameter or its value is wrong; the message lists what exists.
     """
-    name, _, rest = text.strip().partition(":")
+    name, _, rest = (word.strip() for word in text.partition(":"))
     if (scheduler := SCHEDULERS.get(name)) is None:
         raise SchedulerError(f"scheduler {name!r} is unknown; there are {', '.join(SCHEDULERS)}")
     fields = {field.name: field for field in msgspec.structs.fields(scheduler)}

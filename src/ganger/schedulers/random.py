@@ -20,4 +20,4 @@ class Random(Heuristic, frozen=True):
     name: ClassVar[str] = "random"
 
     def rule(self) -> NDArray[Any]:
-        return rule(order="random")
+        return rule(order="random", cap="drawn", source="ordered")

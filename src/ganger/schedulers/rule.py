@@ -29,8 +29,17 @@ from ganger.structs import ArrayStruct
 ORDERS = {"arrival": 0, "work": 1, "path": 2, "random": 3}
 ARRIVAL, WORK, PATH, RANDOM = ORDERS.values()
 # cap: c, a and k are parameters, n the jobs that could use more executors
-CAPS = {"none": 0, "share": 1, "weighted": 2, "const": 3, "sqrt": 4, "useful": 5, "shortest": 6}
-NO_CAP, SHARE, WEIGHTED, CONST, SQRT, USEFUL, SHORTEST = CAPS.values()
+CAPS = {
+    "none": 0,
+    "share": 1,  # executors / n
+    "weighted": 2,  # executors x work^a / sum of work^a
+    "const": 3,  # c
+    "sqrt": 4,  # c sqrt(work)
+    "useful": 5,  # (c x average parallelism)^a x (executors / n)^(1 - a)
+    "shortest": 6,  # executors / k for the k shortest jobs, 0 for the others
+    "drawn": 7,  # 1 to all of the executors on offer more than now
+}
+NO_CAP, SHARE, WEIGHTED, CONST, SQRT, USEFUL, SHORTEST, DRAWN = CAPS.values()
 # source: its job comes first and without a cap; it comes first up to its cap; it waits its turn
 SOURCES = {"first": 0, "capped": 1, "ordered": 2}
 FIRST, CAPPED, ORDERED = SOURCES.values()
@@ -170,9 +179,10 @@ def _rank(state, desk, a):
 
 
 @compiled
-def _order_and_cap(state, table, desk):
+def _order_and_cap(state, table, desk, key):
     """Fill in desk.order and desk.cap for every active job."""
     rule, clock = desk.rule[0], state.clock[0]
+    draw = derive(key, clock.decisions)
     executors = np.int64(clock.executors)
     needs_work = rule.order == WORK or rule.cap in (WEIGHTED, SQRT, SHORTEST)
     n = 0
@@ -189,6 +199,8 @@ def _order_and_cap(state, table, desk):
             desk.order[a] = a
         elif rule.order == WORK:
             desk.order[a] = desk.work_s[a]
+        elif rule.order == RANDOM:
+            desk.order[a] = uniform(derive(draw, 1 + a))
         else:
             desk.order[a] = critical_path_s(state, table, j, 0, desk.path_s)
     n = max(n, 1)
@@ -201,6 +213,10 @@ def _order_and_cap(state, table, desk):
         if rule.cap == SHORTEST:
             rank = _rank(state, desk, a)
             desk.cap[a] = (executors + sharing - 1) // sharing if rank < sharing else 0
+            continue
+        if rule.cap == DRAWN:
+            fewer = clock.on_offer - 1 - np.int64(uniform(derive(draw, 0)) * clock.on_offer)
+            desk.cap[a] = _whole_offer(state, j) - fewer
             continue
         cap = float(executors)
         if rule.cap == CONST:
@@ -236,68 +252,40 @@ def _somebody_will_ask_again(state):
 @compiled
 def _first_in_order(state, table, desk, within_cap):
     """Stage and limit of the first job in order that may be served; stage -1 if there is none."""
-    clock = state.clock[0]
-    source_comes_first = within_cap and desk.rule[0].source != ORDERED
+    rule, clock = desk.rule[0], state.clock[0]
     best, limit = np.int64(-1), np.int64(0)
     least = math.inf
     for a in range(clock.active):
         j = np.int64(state.active[a])
         job = state.jobs[j]
-        is_source = j == clock.source_job
-        order = -math.inf if is_source and source_comes_first else desk.order[a]
+        of_source = j == clock.source_job
+        capped, order = within_cap, desk.order[a]
+        if of_source and within_cap and rule.source != ORDERED:
+            capped, order = rule.source == CAPPED, -math.inf
         if job.schedulable == 0 or order >= least:
             continue
-        if within_cap and desk.cap[a] - job.supply + (clock.on_offer if is_source else 0) <= 0:
+        if capped and desk.cap[a] - job.supply + (clock.on_offer if of_source else 0) <= 0:
             continue
         s = pick_stage(state, table, desk, j)
         if s >= 0:
             best, least = s, order
-            limit = desk.cap[a] if within_cap else _whole_offer(state, j)
+            limit = desk.cap[a] if capped else _whole_offer(state, j)
     return best, limit
-
-
-@compiled
-def _draw(state, table, desk, key):
-    """A job drawn from those that may be served, its next stage, and 1 to all on offer."""
-    clock = state.clock[0]
-    n = 0
-    for a in range(clock.active):
-        if pick_stage(state, table, desk, np.int64(state.active[a])) >= 0:
-            n += 1
-    key = derive(key, clock.decisions)
-    which = np.int64(uniform(derive(key, 0)) * n)
-    amount = 1 + np.int64(uniform(derive(key, 1)) * clock.on_offer)
-    for a in range(clock.active):
-        j = np.int64(state.active[a])
-        s = pick_stage(state, table, desk, j)
-        if s >= 0:
-            if which == 0:
-                return s, _whole_offer(state, j) - clock.on_offer + amount
-            which -= 1
-    return np.int64(-1), np.int64(0)
 
 
 @compiled
 def choose(state, table, desk, key):
     """The stage to serve and the limit of its job; stage -1: leave the executors idle."""
-    rule, clock = desk.rule[0], state.clock[0]
-    if rule.order == RANDOM:
-        return _draw(state, table, desk, key)
-    if rule.source == FIRST and clock.source_job >= 0:
-        j = np.int64(clock.source_job)
-        s = pick_stage(state, table, desk, j)
-        if s >= 0:
-            return s, _whole_offer(state, j)
-    _order_and_cap(state, table, desk)
+    rule = desk.rule[0]
+    _order_and_cap(state, table, desk, key)
     s, limit = _first_in_order(state, table, desk, True)
-    if s >= 0:
-        return s, limit
-    if rule.leftover == TO_FIRST:
-        return _first_in_order(state, table, desk, False)
-    if rule.source != FIRST and not _somebody_will_ask_again(state):
-        s, _ = _first_in_order(state, table, desk, False)
-        return s, np.int64(1)  # one executor: a decision gives at least that
-    return np.int64(-1), np.int64(0)
+    if s < 0:
+        if rule.leftover == TO_FIRST:
+            return _first_in_order(state, table, desk, False)
+        if rule.source != FIRST and not _somebody_will_ask_again(state):
+            s, _ = _first_in_order(state, table, desk, False)
+            limit = np.int64(1)  # one executor: a decision gives at least that
+    return s, limit
 
 
 @compiled

@@ -139,7 +139,7 @@ def observe(state: State, names: Names) -> Observation:
     source_job = int(clock["source_job"])
     source_stage = None
     if source_job >= 0:
-        source = engine.source_of_executor(state, state.hand[clock["in_hand"] - 1])
+        source = engine.source_of_executor(state, int(state.hand[clock["in_hand"] - 1]))
         if source < clock["stages"]:
             first = int(state.jobs[source_job]["first_stage"])
             source_stage = names.stages[source_job][source - first]

@@ -232,7 +232,8 @@ def _check(state: State, names: Names, job_index: dict[str, int], decision: Deci
         else:
             why = "it was chosen before in this scheduling round"
         raise SimulationError(f"{what}: the stage is not schedulable, {why}")
-    if not isinstance(decision.limit, int) or decision.limit < 1:  # type: ignore[redundant-expr]
+    whole = isinstance(decision.limit, int | np.integer)
+    if not whole or decision.limit < 1:
         raise SimulationError(
             f"{what}: limit is {decision.limit!r}; expected a whole number from 1"
         )

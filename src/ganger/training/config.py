@@ -9,9 +9,9 @@ class LearningConfig(Config, frozen=True, kw_only=True):
 
     learning_rate: float = 2e-3
     """Adam's step size at the start; falls geometrically."""
-    final_learning_rate: float = 3e-4
+    final_learning_rate: float = 2e-4
     """Adam's step size at the end."""
-    entropy_weight: float = 0.01
+    entropy_weight: float = 0.02
     """Reward for an undecided policy at the start; falls geometrically."""
     final_entropy_weight: float = 0.001
     """Reward for an undecided policy at the end."""
@@ -23,7 +23,7 @@ class LearningConfig(Config, frozen=True, kw_only=True):
     """How far an update may move an action's probability ratio from 1."""
     epochs: int = 2
     """Passes over each batch."""
-    minibatch: int = 1024
+    minibatch: int = 512
     """Decisions in a gradient step."""
     rho_bar: float = 1.0
     """Largest importance weight in the value target; lower is more biased, steadier."""
@@ -66,6 +66,8 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     """Decisions each environment makes between two updates."""
     minutes: float = 10.0
     """Wall time to train, compiling excluded."""
+    decisions: int | None = None
+    """Stop after this many decisions if that comes before the time is up."""
     seed: int = 0
     """Of everything random."""
     messages: bool = False
@@ -85,5 +87,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
             raise ConfigError(f"interarrival_s is {self.interarrival_s}; expected more than 0")
         if not 0 < self.minutes < float("inf"):
             raise ConfigError(f"minutes is {self.minutes}; expected more than 0")
+        if self.decisions is not None and self.decisions < 1:
+            raise ConfigError(f"decisions is {self.decisions}; expected 1 or more")
         if self.seed < 0:
             raise ConfigError(f"seed is {self.seed}; expected 0 or more")

@@ -141,15 +141,20 @@ class _Loop:
     def run_until(self, stop: threading.Event, progress: Progress | None) -> str:
         """Learn until the time is up or somebody asks to stop; returns why it ended."""
         budget_s = self._config.minutes * 60
+        limit = self._config.decisions
         reason = "time"
         while (elapsed_s := time.perf_counter() - self._begin) < budget_s:
+            done = 0.0 if limit is None else self.decisions / limit
+            if done >= 1:
+                reason = "decisions"
+                break
             trajectories = self._collect(stop)
             if stop.is_set():
                 reason = "stopped"
                 break
             metrics = self._learner.update(
                 [trajectory.payload.samples for trajectory in trajectories],
-                elapsed_s / budget_s,
+                max(elapsed_s / budget_s, done),
             )
             lags = [self.updates - t.header.policy_version for t in trajectories]
             self.updates += 1

@@ -146,7 +146,7 @@ class RunDirectory:
         run = cls.open(path)
         run._keep = keep
         checkpoint = run.latest_checkpoint()
-        for step in run._step_directories():
+        for step in step_directories(run.path):
             if step > checkpoint.step:
                 # Damaged, or it would be the newest intact one: it must not crowd out new ones.
                 damaged = run._checkpoint_path(step)

@@ -1,0 +1,150 @@
+import numpy as np
+import pytest
+
+from ganger import streams
+from ganger.errors import SimulationError
+from ganger.evaluation import Contender, JobLists, evaluate
+from ganger.evaluation.compare import row
+from ganger.schedulers import Fair, Fifo, parse_schedulers
+from ganger.simulator.simulate import Cluster
+from ganger.streams import Stream
+from ganger.workload import (
+    FileSource,
+    Job,
+    Pool,
+    Stage,
+    SyntheticSource,
+    Workload,
+    random_workload,
+)
+
+SOURCE = SyntheticSource()
+SETTING = {"executors": 10, "jobs": 8, "interarrival_s": 20.0, "episodes": 6, "seed": 3}
+
+
+def job_lists(**changes):
+    given = {"cluster": Cluster(executors=10), "jobs": 8, "interarrival_s": 20.0, "seed": 3}
+    return JobLists(SOURCE, **(given | changes))
+
+
+def test_fair_compared_with_itself_is_one():
+    (fair,) = evaluate(SOURCE, [Fair()], **SETTING)
+    assert (fair.scheduler, fair.mode) == ("fair", "heuristic")
+    assert (fair.ratio_to_fair, fair.standard_error, fair.win_rate) == (1.0, 0.0, 0.0)
+    assert fair.episodes == 6
+
+
+def test_the_ratio_is_the_mean_of_ratios_list_by_list():
+    rows = evaluate(SOURCE, parse_schedulers("fair,fifo,srpt"), **SETTING)
+    lists = job_lists()
+    state = lists.new_state()
+    fair, fifo = (
+        np.array([lists.jct_s(state, scheduler, i).mean() for i in range(6)])
+        for scheduler in (Fair(), Fifo())
+    )
+    assert [one.scheduler for one in rows] == ["fair", "fifo", "srpt"]
+    assert rows[1].mean_jct_s == pytest.approx(fifo.mean())
+    assert rows[1].ratio_to_fair == pytest.approx((fifo / fair).mean())
+    assert rows[1].standard_error == pytest.approx((fifo / fair).std(ddof=1) / np.sqrt(6))
+    assert rows[1].win_rate == (fifo < fair).mean()
+
+
+def test_fair_is_run_though_nobody_asks():
+    (alone,) = evaluate(SOURCE, [Fifo()], **SETTING)
+    assert alone == evaluate(SOURCE, [Fair(), Fifo()], **SETTING)[1]
+
+
+def test_the_same_seed_gives_the_same_rows_and_another_seed_does_not():
+    assert evaluate(SOURCE, [Fifo()], **SETTING) == evaluate(SOURCE, [Fifo()], **SETTING)
+    assert evaluate(SOURCE, [Fifo()], **SETTING) != evaluate(
+        SOURCE, [Fifo()], **(SETTING | {"seed": 4})
+    )
+
+
+def test_more_episodes_begin_with_the_same_lists():
+    few = job_lists().all_jct_s([Fifo()], range(3))
+    many = job_lists().all_jct_s([Fifo()], range(5))
+    np.testing.assert_array_equal(few, many[:, :3])
+
+
+def test_evaluation_lists_are_those_of_random_workload():
+    lists = job_lists()
+    workload = random_workload(SOURCE, jobs=8, interarrival_s=20.0, seed=3, index=2)
+    templates, arrivals_s = lists.draw(2)
+    assert arrivals_s.tolist() == [job.arrival_s for job in workload.jobs]
+    tasks = [sum(stage.task_count for stage in job.stages) for job in workload.jobs]
+    assert lists.table.templates["tasks"][templates].tolist() == tasks
+
+
+def test_no_two_streams_share_lists_or_luck():
+    evaluation = job_lists().all_jct_s([Fifo()], range(2))
+    tuning = job_lists(stream=Stream.TUNING).all_jct_s([Fifo()], range(2))
+    assert not np.isin(evaluation, tuning).any()
+
+
+def test_equal_templates_of_a_source_keep_their_share_of_the_draws():
+    short, long = (
+        (Stage(id="a", task_count=1, durations=Pool((seconds,))),) for seconds in (1.0, 9.0)
+    )
+    same = (Stage(id="a", task_count=1, durations=Pool((1.0,))),)
+    jobs = [Job(id=str(i), arrival_s=0.0, stages=s) for i, s in enumerate([short, same, long] * 5)]
+    source = FileSource("mine", Workload(tuple(jobs)))
+    lists = JobLists(source, cluster=Cluster(executors=1), jobs=99, interarrival_s=1.0, seed=0)
+    drawn, _ = lists.draw(0)
+    assert set(drawn.tolist()) == {0, 1}
+
+
+def test_a_row_by_hand():
+    # Two lists of two jobs: means 2 and 6, fair's 4 and 4.
+    mine = row(
+        Contender(Fifo(), "mine", "argmax"),
+        np.array([[1.0, 3.0], [6.0, 6.0]]),
+        np.array([4.0, 4.0]),
+    )
+    assert (mine.scheduler, mine.mode, mine.episodes) == ("mine", "argmax", 2)
+    assert mine.mean_jct_s == 4.0
+    assert mine.ratio_to_fair == 1.0
+    assert mine.standard_error == pytest.approx(0.5)  # sqrt(0.5) / sqrt(2)
+    assert mine.win_rate == 0.5
+    assert mine.p50_jct_s == 4.5
+
+
+def test_one_list_has_no_standard_error():
+    (fifo,) = evaluate(SOURCE, [Fifo()], **(SETTING | {"episodes": 1}))
+    assert fifo.standard_error is None
+
+
+def test_progress_counts_every_episode():
+    counts = []
+    evaluate(SOURCE, [Fifo()], **SETTING, progress=lambda done, total: counts.append((done, total)))
+    assert counts == [(2 * (i + 1), 12) for i in range(6)]
+
+
+def test_a_scheduler_that_gives_up_is_named():
+    class Idle:
+        def run(self, state, table, key):
+            pass
+
+        def __str__(self):
+            return "idle"
+
+    with pytest.raises(SimulationError, match="idle left 8 of 8 jobs of list 0 unfinished"):
+        evaluate(SOURCE, [Idle()], **SETTING)
+
+
+@pytest.mark.parametrize("wrong", [{"episodes": 0}, {"jobs": 0}, {"interarrival_s": -1.0}])
+def test_impossible_settings_are_refused(wrong):
+    with pytest.raises(SimulationError, match=next(iter(wrong))):
+        evaluate(SOURCE, [Fifo()], **(SETTING | wrong))
+
+
+def test_a_scheduler_that_draws_is_given_its_own_stream_for_each_list():
+    keys = []
+
+    class Recorder:
+        def run(self, state, table, key):
+            keys.append(int(key))
+            Fifo().run(state, table, key)
+
+    job_lists().all_jct_s([Recorder()], range(3))
+    assert sorted(keys) == sorted(int(streams.key(3, Stream.SCHEDULER, i)) for i in range(3))

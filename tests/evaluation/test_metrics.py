@@ -1,0 +1,67 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ganger.evaluation.metrics import (
+    bounded_slowdown,
+    jain_index,
+    jct_s,
+    makespan_s,
+    slowdown,
+    standard_error,
+    utilisation,
+    wait_s,
+)
+
+# Three jobs: waits 5 s and runs 20 s; starts at once and runs 2 s; waits 18 s and runs 2 s.
+SUBMIT, START, FINISH = [0.0, 10.0, 10.0], [5.0, 10.0, 28.0], [25.0, 12.0, 30.0]
+
+
+def test_wait_and_turnaround_count_from_submission():
+    assert wait_s(SUBMIT, START).tolist() == [5.0, 0.0, 18.0]
+    assert jct_s(SUBMIT, FINISH).tolist() == [25.0, 2.0, 20.0]
+
+
+def test_slowdown_is_turnaround_over_run_time():
+    assert slowdown(SUBMIT, START, FINISH).tolist() == [1.25, 1.0, 10.0]
+
+
+def test_a_job_of_no_length_has_slowdown_1_or_infinity():
+    assert slowdown([0.0, 0.0], [0.0, 3.0], [0.0, 3.0]).tolist() == [1.0, math.inf]
+
+
+def test_bounded_slowdown_takes_short_jobs_for_ten_seconds():
+    # 25 / 20; 2 / 10 is below 1; 20 / 10.
+    assert bounded_slowdown(SUBMIT, START, FINISH).tolist() == [1.25, 1.0, 2.0]
+    # On 2 processors the first is 25 / (2 x 20), below 1.
+    assert bounded_slowdown(SUBMIT, START, FINISH, processors=2).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_an_unfinished_job_is_not_lost_in_a_mean():
+    assert np.isnan(jct_s([0.0, 1.0], [4.0, math.nan]).mean())
+
+
+def test_makespan_and_utilisation_share_a_horizon():
+    horizon_s = makespan_s(SUBMIT, FINISH)
+    assert horizon_s == 30.0
+    assert utilisation(24.0, 2, horizon_s) == pytest.approx(0.4)
+    assert utilisation(0.0, 2, 0.0) == 0.0
+
+
+def test_jain_index_is_1_for_equals_and_one_nth_for_a_winner():
+    assert jain_index([3.0, 3.0, 3.0]) == pytest.approx(1.0)
+    assert jain_index([0.0, 0.0, 0.0, 8.0]) == pytest.approx(0.25)
+    assert jain_index([0.0, 0.0]) == 1.0
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1))
+def test_jain_index_lies_between_one_nth_and_1(values):
+    assert 1 / len(values) - 1e-9 <= jain_index(values) <= 1 + 1e-9
+
+
+def test_standard_error_needs_two_values():
+    assert standard_error([1.0, 3.0]) == pytest.approx(1.0)  # deviation sqrt(2) / sqrt(2)
+    assert math.isnan(standard_error([1.0]))

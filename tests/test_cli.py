@@ -1,0 +1,464 @@
+"""The command line: results on standard output, one line for an error, nothing left behind."""
+
+import csv
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import ganger
+from ganger import cli, streams
+from ganger.cli import main
+from ganger.policy.checkpoint import checkpoint_path, fingerprint, write_checkpoint
+from ganger.policy.layout import initial_vector
+from ganger.streams import Stream
+from ganger.training.config import TrainConfig
+from ganger.training.run_directory import RunDirectory
+from ganger.workload import Job, Pool, Stage, Workload, write_workload
+
+REPOSITORY = Path(__file__).parents[1]
+SMALL = ("--executors", "6", "--jobs", "4", "--interarrival", "10")
+TRAINING = (
+    *("train", "--executors", "4", "--jobs", "3", "--environments", "4", "--steps", "16"),
+    *("--learning.minibatch", "64"),
+)
+
+
+@pytest.fixture
+def ganger_command(capsys):
+    """Run a command in this process; gives its exit status, output and errors."""
+
+    def run(*arguments):
+        status = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def run_directory(tmp_path_factory):
+    """A run that has learned nothing."""
+    path = tmp_path_factory.mktemp("run")
+    metadata = {
+        "messages": False,
+        "layout": fingerprint(False),
+        "workload": "synthetic",
+        "executors": 6,
+        "jobs": 4,
+        "interarrival_s": 10.0,
+        "move_delay_s": 1.0,
+    }
+    vector = initial_vector(streams.rng(0, Stream.LEARNER), False)
+    write_checkpoint(checkpoint_path(path, 9), 9, {"policy": vector}, metadata)
+    return path
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """A native file of two jobs."""
+    read = Stage(id="read", task_count=3, durations=Pool((2.0,)))
+    total = Stage(id="sum", parents=("read",), task_count=1, durations=Pool((1.0,)))
+    jobs = tuple(
+        Job(id=name, arrival_s=at, stages=(read, total)) for name, at in (("a", 0.0), ("b", 5.0))
+    )
+    write_workload(tmp_path / "two.jobs.jsonl", Workload(jobs))
+    return tmp_path / "two.jobs.jsonl"
+
+
+# --- simulate
+
+
+def test_simulate_prints_one_json_object(ganger_command):
+    status, out, err = ganger_command("simulate", *SMALL, "--scheduler", "fair", "--json")
+
+    assert status == 0
+    result = json.loads(out)
+    assert result["finished"] == result["submitted"] == 4
+    assert result["unfinished"] == 0
+    assert result["makespan_s"] >= result["p99_jct_s"] >= result["mean_jct_s"] > 0
+    assert result["events"] > result["decisions"] > 0
+    assert (result["workload"], result["scheduler"], result["seed"]) == ("synthetic", "fair", 0)
+    assert "Traceback" not in err
+
+
+def test_simulate_prints_a_table_for_people(ganger_command):
+    _, out, _ = ganger_command("simulate", *SMALL, "--scheduler", "srpt:cap=sqrt,c=0.5")
+
+    assert re.search(r"^scheduler +srpt:cap=sqrt,c=0.5$", out, re.MULTILINE)
+    assert re.search(r"^finished +4$", out, re.MULTILINE)
+
+
+def test_another_seed_is_another_list_of_jobs(ganger_command):
+    results = [
+        json.loads(ganger_command("simulate", *SMALL, "--seed", seed, "--json")[1])
+        for seed in (1, 2, 1)
+    ]
+    assert results[0] == results[2]
+    assert results[0]["mean_jct_s"] != results[1]["mean_jct_s"]
+
+
+def test_a_native_file_is_run_as_it_is_and_its_timeline_names_jobs_and_stages(
+    ganger_command, trace, tmp_path
+):
+    timeline = tmp_path / "timeline.csv"
+    status, out, _ = ganger_command(
+        *("simulate", "--workload", trace, "--executors", 3, "--move-delay", 1),
+        *("--timeline", timeline, "--json"),
+    )
+
+    # Each job: 1 s of moving, 2 s of read, 1 s of sum.
+    assert status == 0
+    assert json.loads(out)["mean_jct_s"] == 4.0
+    with timeline.open(newline="") as file:
+        tasks = list(csv.DictReader(file))
+    assert len(tasks) == 8
+    assert [t["start_s"] for t in tasks if (t["job"], t["stage"]) == ("b", "sum")] == ["8.0"]
+
+
+def test_random_jobs_of_a_native_file_are_drawn_when_asked_for(ganger_command, trace):
+    _, out, _ = ganger_command(
+        *("simulate", "--workload", trace, "--jobs", 7, "--interarrival", 1, "--executors", 3),
+        "--json",
+    )
+    assert json.loads(out)["finished"] == 7
+
+
+def test_a_job_list_of_tpch_is_run(ganger_command, tpch_dir, reference_dir):
+    status, out, _ = ganger_command(
+        *("simulate", "--workload", f"tpch:{tpch_dir}", "--executors", 50, "--scheduler", "fair"),
+        *("--job-list", reference_dir / "workloads" / "jobs20_seed0.json", "--json"),
+    )
+    assert status == 0
+    assert json.loads(out)["finished"] == 20
+
+
+def test_a_learned_scheduler_is_named_by_its_run(ganger_command, run_directory):
+    for more, name in ((), "learned:argmax"), (("--sample",), "learned:sampled"):
+        status, out, _ = ganger_command(
+            "simulate", *SMALL, "--scheduler", run_directory, *more, "--json"
+        )
+        assert status == 0
+        assert json.loads(out)["scheduler"] == name
+
+
+# --- evaluate and tune
+
+
+def test_evaluate_compares_the_run_with_heuristics_on_its_own_setting(
+    ganger_command, run_directory
+):
+    status, out, _ = ganger_command(
+        *("evaluate", run_directory, "--against", "srpt:cap=sqrt,c=2,fair", "--episodes", 5),
+        *("--seed", 3, "--json"),
+    )
+
+    assert status == 0
+    result = json.loads(out)
+    assert [(row["scheduler"], row["mode"]) for row in result["rows"]] == [
+        ("learned", "argmax"),
+        ("learned", "sampled"),
+        ("srpt:cap=sqrt,c=2", "heuristic"),
+        ("fair", "heuristic"),
+    ]
+    for row in result["rows"]:
+        assert row["episodes"] == 5
+        assert row["mean_jct_s"] > 0
+        assert row["standard_error"] >= 0
+    assert result["rows"][-1]["ratio_to_fair"] == 1.0
+    assert result["checkpoint_step"] == 9
+    given = {"executors": 6, "jobs": 4, "interarrival_s": 10.0, "move_delay_s": 1.0, "seed": 3}
+    assert {name: result[name] for name in given} == given
+
+
+def test_evaluate_takes_another_setting_and_prints_a_table(ganger_command, run_directory):
+    status, out, _ = ganger_command(
+        *("evaluate", run_directory, "--executors", 3, "--jobs", 2, "--interarrival", 1),
+        *("--workload", "synthetic:seed=5", "--episodes", 2),
+    )
+
+    assert status == 0
+    assert "2 unseen lists of 2 jobs, one in 1 s, on 3 executors (synthetic:seed=5" in out
+    assert len(re.findall(r"^learned +(argmax|sampled) ", out, re.MULTILINE)) == 2
+
+
+def test_tune_reports_a_scheduler_that_simulate_takes(ganger_command):
+    status, out, _ = ganger_command("tune", *SMALL, "--episodes", 4, "--json")
+
+    assert status == 0
+    report = json.loads(out)
+    assert {family["family"] for family in report["families"]} >= {"fair", "srpt", "kshortest"}
+    status, _, _ = ganger_command("simulate", *SMALL, "--scheduler", report["best"])
+    assert status == 0
+
+
+def test_results_are_the_same_whatever_python_hashes_by(run_directory):
+    script = (
+        "from ganger.cli import main\n"
+        f"main(['simulate', *{SMALL!r}, '--scheduler', 'random', '--json'])\n"
+        f"main(['evaluate', {str(run_directory)!r}, '--episodes', '3', '--json'])\n"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+
+
+# --- train
+
+
+def test_train_leaves_a_run_that_evaluate_takes(ganger_command, tmp_path):
+    status, out, err = ganger_command(*TRAINING, "--decisions", 200, "--run-dir", tmp_path / "run")
+
+    assert status == 0
+    assert "that is as many as wanted" in out
+    command = shlex.split(out.partition("Next:  ")[2])
+    assert command == ["ganger", "evaluate", str(tmp_path / "run")]
+    assert "Ctrl-C ends it earlier" in err
+    run = RunDirectory.open(tmp_path / "run")
+    assert run.config(TrainConfig).executors == 4
+    assert run.stop_reason == "decisions"
+    status, out, _ = ganger_command(*command[1:], "--episodes", 2, "--json")
+    assert status == 0
+    assert json.loads(out)["executors"] == 4
+
+
+def test_flags_change_single_settings_of_a_file(tmp_path):
+    settings = tmp_path / "settings.toml"
+    settings.write_text("executors = 7\ninterarrival_s = 30.0\n[learning]\nepochs = 3\n")
+
+    command = cli._parse(["train", "--interarrival", "4", "--config", str(settings)])
+
+    config = command.settings.plain()
+    assert type(config) is TrainConfig
+    assert (config.executors, config.interarrival_s, config.learning.epochs) == (7, 4.0, 3)
+    assert cli._parse(["train", f"--config={settings}"]).settings.executors == 7
+    assert cli._parse(["train"]).settings.plain() == TrainConfig()
+
+
+def test_training_without_torch_says_what_to_install(ganger_command, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    status, out, err = ganger_command("train")
+    assert (status, out) == (2, "")
+    assert err == "ganger: ganger train needs an optional package: pip install 'ganger[train]'\n"
+
+
+@pytest.fixture
+def training(tmp_path):
+    """A process that trains for hours, once it has begun to learn; its run directory."""
+    run = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ganger", *TRAINING, "--minutes", "600", "--run-dir", str(run)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 300
+    while not (run / "metrics.jsonl").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    yield process, run
+    process.kill()
+    process.communicate()
+
+
+def test_ctrl_c_ends_training_with_a_checkpoint(training):
+    process, run = training
+
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 0, err
+    assert "stopped as asked" in out
+    assert "a checkpoint is being written" in err
+    assert RunDirectory.open(run).stop_reason == "stopped"
+    assert RunDirectory.open(run).latest_checkpoint().metadata["executors"] == 4
+
+
+def test_killing_a_training_run_leaves_no_process_behind(training):
+    process, run = training
+
+    process.kill()
+    process.communicate(timeout=60)
+
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)  # its whole session
+    assert RunDirectory.open(run).metrics()
+
+
+def test_the_first_signal_asks_and_the_second_one_ends(capfd):
+    before = signal.getsignal(signal.SIGTERM)
+    with cli._stop_on_signals() as stop:
+        assert not stop.is_set()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(10)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            assert signal.getsignal(number) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert "once more ends it at once" in capfd.readouterr().err
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("simulate --workload nonsense", "workload 'nonsense' is unknown; expected synthetic"),
+        ("simulate --scheduler nonsense", "there are fifo, fair"),
+        ("simulate --scheduler srpt:size=3", "srpt has no parameter 'size'"),
+        ("simulate --scheduler ./absent", "absent: there is no such run directory"),
+        ("simulate --executors 0", "executors is 0; a cluster has 1 or more"),
+        ("simulate --sample", "--sample is for learned schedulers; fair is none"),
+        ("simulate --job-list x.json --jobs 3", "leave out --jobs"),
+        ("simulate --job-list x.json", "expected --workload tpch:DIR"),
+        ("simulate --jobs 2 --timeline /no/such/place.csv", "cannot be written: No such file"),
+        ("train --actors 5", "96 environments cannot be shared out evenly among 5 actors"),
+        ("train --config absent.toml", "absent.toml: cannot be read: No such file"),
+        ("evaluate absent", "absent: there is no such run directory or checkpoint"),
+        ("tune --episodes 1", "episodes is 1; expected 4 or more"),
+    ],
+)
+def test_an_error_is_one_line_and_status_2(ganger_command, arguments, message):
+    status, out, err = ganger_command(*arguments.split())
+    *notices, line = err.splitlines()
+    assert (status, out) == (2, "")
+    assert line.startswith("ganger: ")
+    assert message in line
+    assert all(notice.startswith("Compil") for notice in notices)
+
+
+def test_interarrival_of_a_trace_needs_a_number_of_jobs(ganger_command, trace):
+    status, _, err = ganger_command("simulate", "--workload", trace, "--interarrival", 3)
+    assert status == 2
+    assert "say how many with --jobs" in err
+
+
+@pytest.mark.parametrize("arguments", [["simulate", "--frobnicate"], ["frobnicate"], []])
+def test_what_does_not_exist_is_status_2(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_ctrl_c_is_one_line_too(ganger_command, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_parse", interrupt)
+    assert ganger_command("version") == (130, "", "ganger: interrupted\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "ganger", "--help"], stdout=write, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+# --- starting up, and what is shown
+
+
+def test_help_imports_nothing_heavy():
+    script = (
+        "import sys\n"
+        "from ganger.cli import main\n"
+        "try:\n"
+        "    main(['--help'])\n"
+        "except SystemExit as end:\n"
+        "    assert end.code == 0\n"
+        "heavy = {'numpy', 'numba', 'torch', 'tensorboard', 'rich', 'typeguard', 'zstandard'}\n"
+        "assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for command in ("simulate", "train", "evaluate", "tune", "warmup", "benchmark", "version"):
+        assert f" {command} " in done.stdout
+
+
+@pytest.mark.parametrize("argument", ["version", "--version"])
+def test_version(ganger_command, argument):
+    assert ganger_command(argument) == (0, f"ganger {ganger.__version__}\n", "")
+
+
+def test_warmup_says_what_it_compiles_and_where_it_is_kept(ganger_command):
+    status, out, _ = ganger_command("warmup")
+    assert status == 0
+    assert out.startswith("Machine code is kept in ")
+    for what in ("simulator and heuristics", "policy", "schedulers in Python", "training", "all"):
+        assert re.search(rf"^{what} +\d+\.\d s$", out, re.MULTILINE)
+
+
+def test_without_a_cache_directory_warmup_says_so_at_once(tmp_path):
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "ganger", "warmup"],
+        env=os.environ | {"GANGER_CACHE": str(tmp_path / "file" / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "cannot be written to, so nothing would be kept; set GANGER_CACHE" in done.stderr
+
+
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "_PLAIN_LINE_S", 0.0)
+    with cli._Progress("evaluating") as progress:
+        progress.update(1, 4, "1 of 4 episodes")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "evaluating  25%: 1 of 4 episodes\n")
+
+
+def test_progress_is_a_bar_on_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with cli._Progress("evaluating") as progress:
+        progress.update(1, 4, "1 of 4 episodes")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "25%" in captured.err
+
+
+def test_a_line_of_training_progress_says_how_it_goes():
+    metrics = {
+        "decisions": 12_000,
+        "decisions_per_s": 8000.4,
+        "recent_ratio": 0.876,
+        "lag_mean": 1.0,
+        "learner_idle_share": 0.02,
+        "actor_idle_share": 0.5,
+    }
+    assert cli._training_line(metrics) == (
+        "12,000 decisions, 8,000/s, mean JCT 0.876 of fair's, lag 1.0, idle: learner 2%, actors 50%"
+    )
+    assert "no episode yet" in cli._training_line(metrics | {"recent_ratio": None})
+
+
+def test_the_commands_in_the_readme_parse():
+    text = (REPOSITORY / "README.md").read_text()
+    commands = re.findall(r"^\$? ?ganger (.+)$", text, re.MULTILINE)
+    assert commands
+    for command in commands:
+        cli._parse(shlex.split(command, comments=True))

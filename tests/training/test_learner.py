@@ -1,0 +1,111 @@
+"""The learner: on its own decisions it starts from ratios of 1, and it learns what pays."""
+
+import numpy as np
+import pytest
+import toys
+
+from ganger.policy.layout import initial_vector
+from ganger.policy.scheduler import PolicyScheduler
+from ganger.schedulers import parse_scheduler
+from ganger.simulator.simulate import Cluster, simulate
+from ganger.training.exchange import Parameters
+from ganger.training.learner import Learner, NonFiniteError
+from ganger.workload import Job, Workload
+
+
+def act(actor, learner):
+    return actor.act(Parameters(learner.policy.vector(), 0)).samples
+
+
+def one_step(**settings):
+    """A configuration whose update is one gradient step."""
+    base = toys.config(**settings)
+    learning = type(base.learning)(epochs=1, minibatch=1_000_000)
+    return toys.config(learning=learning, **settings)
+
+
+@pytest.mark.parametrize("messages", [False, True])
+def test_on_its_own_decisions_all_ratios_are_1_before_the_first_step(messages):
+    config = one_step(messages=messages, executors=9)
+    learner = Learner(config)
+    metrics = learner.update([act(toys.actor(messages=messages, executors=9), learner)], 0.0)
+    assert metrics["importance_mean"] == pytest.approx(1.0, abs=1e-5)
+    assert metrics["kl"] == pytest.approx(0.0, abs=1e-9)
+    # All ratios 1: the policy loss is minus the mean of the normalised advantages.
+    assert metrics["policy_loss"] == pytest.approx(0.0, abs=1e-5)
+    assert metrics["entropy"] > 0
+
+
+def test_an_older_policys_decisions_have_other_ratios_and_are_cut():
+    config = one_step()
+    learner, actor = Learner(config), toys.actor()
+    old = Parameters(initial_vector(np.random.default_rng(99), False) * np.float32(4), 0)
+    metrics = learner.update([actor.act(old).samples], 0.0)
+    assert metrics["importance_clipped"] > 0.1
+    assert abs(metrics["importance_mean"] - 1) > 1e-3
+
+
+def test_an_update_repeats_by_seed_and_changes_policy_and_critic():
+    def updated():
+        learner = Learner(toys.config(seed=3))
+        before = learner.policy.vector()
+        critic = [p.detach().clone() for p in learner.critic.parameters()]
+        metrics = learner.update([act(toys.actor(seed=3), learner)], 0.5)
+        assert not np.array_equal(before, learner.policy.vector())
+        assert any((a != b).any() for a, b in zip(critic, learner.critic.parameters(), strict=True))
+        del metrics["update_s"]
+        return learner.policy.vector(), metrics
+
+    first, second = updated(), updated()
+    np.testing.assert_array_equal(first[0], second[0])
+    assert first[1] == second[1]
+
+
+def test_schedules_fall_from_their_first_to_their_last_value():
+    learner, actor = Learner(toys.config()), toys.actor()
+    samples = act(actor, learner)
+    rates = [learner.update([samples], progress)["learning_rate"] for progress in (0.0, 0.5, 1.0)]
+    assert rates == pytest.approx([3e-3, (3e-3 * 1e-3) ** 0.5, 1e-3])
+
+
+def test_a_loss_that_is_not_finite_is_an_error_that_carries_the_batch():
+    learner, actor = Learner(toys.config()), toys.actor()
+    samples = act(actor, learner)
+    samples.decisions.cost[7] = np.nan
+    with pytest.raises(NonFiniteError, match="not finite after 0 updates") as raised:
+        learner.update([samples], 0.0)
+    assert raised.value.tensors["stages"].shape[1] == 14
+
+
+def job_lists(count):
+    rng = np.random.default_rng(1234)
+    for _ in range(count):
+        arrivals = np.cumsum(rng.exponential(6.0, 8)) - 3.0
+        yield Workload(
+            tuple(
+                Job(id=str(i), arrival_s=max(at, 0.0), stages=toys.LONG if long else toys.SHORT)
+                for i, (at, long) in enumerate(zip(arrivals, rng.random(8) < 0.5, strict=True))
+            )
+        )
+
+
+def test_a_policy_learns_to_serve_short_jobs_first_within_seconds():
+    """Two-stage jobs of 2 s or 30 s on one executor: first come first served makes short ones wait.
+
+    Fair is the same as fifo there: with one executor, there is nothing to share.
+    """
+    config, cluster = toys.config(environments=16, steps=64), Cluster(executors=1, move_delay_s=0.0)
+    learner, actor = Learner(config), toys.actor(environments=16, steps=64)
+    updates = 25
+    for update in range(updates):
+        metrics = learner.update([act(actor, learner)], update / updates)
+    assert metrics["explained_variance"] > 0.5
+
+    def mean_jct_s(scheduler):
+        return np.mean([simulate(cluster, jobs, scheduler).mean_jct_s for jobs in job_lists(40)])
+
+    learned = mean_jct_s(PolicyScheduler(learner.policy.vector()))
+    fair, best = (mean_jct_s(parse_scheduler(s)) for s in ("fair", "srpt"))
+    assert learned < 0.85 * fair
+    assert learned < 0.85 * mean_jct_s(parse_scheduler("random"))
+    assert learned < 1.1 * best

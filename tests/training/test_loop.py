@@ -1,0 +1,140 @@
+"""A training run from start to end, on jobs small enough for seconds."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+import toys
+
+from ganger.errors import TrainingError
+from ganger.policy.layout import vector_size
+from ganger.training import loop
+from ganger.training.actor import Actor
+from ganger.training.config import TrainConfig
+from ganger.training.learner import Learner, NonFiniteError
+from ganger.training.run_directory import RunDirectory
+
+RECORDED = (
+    "policy_loss", "value_loss", "entropy", "kl", "gradient_norm", "explained_variance",
+    "importance_mean", "importance_clipped", "learning_rate", "entropy_weight", "decisions",
+    "decisions_per_s", "acting_decisions_per_s", "learning_decisions_per_s", "learner_idle_share",
+    "actor_idle_share", "lag_mean", "lag_max", "recent_jct_s", "recent_fair_jct_s", "recent_ratio",
+)  # fmt: skip
+
+
+def run_of(tmp_path, **settings):
+    return toys.config(workload=toys.write_toy_workload(tmp_path / "toy.jobs.jsonl"), **settings)
+
+
+def stop_after(updates):
+    """A progress callback that asks to stop after so many updates, and the event to ask with."""
+    stop, seen = threading.Event(), []
+
+    def progress(metrics):
+        seen.append(metrics)
+        if len(seen) >= updates:
+            stop.set()
+
+    return stop, progress, seen
+
+
+def thread_names():
+    return {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize("actors", [1, 2])
+def test_a_run_that_is_stopped_ends_in_seconds_and_leaves_all_it_should(tmp_path, actors):
+    config = run_of(tmp_path, actors=actors)
+    stop, progress, seen = stop_after(12)
+    before = thread_names()
+    outcome = loop.train(config, tmp_path / "run", progress=progress, stop=stop)
+    assert thread_names() == before, "no thread is left"
+    assert outcome.reason == "stopped"
+    assert outcome.updates >= 12
+    assert outcome.decisions == outcome.updates * config.environments * config.steps
+
+    run = RunDirectory.open(tmp_path / "run")
+    assert run.config(TrainConfig) == config
+    records = run.metrics()
+    assert [record["step"] for record in records] == list(range(1, outcome.updates + 1))
+    assert not [name for name in RECORDED if name not in records[-1]]
+    assert all(0 <= record["learner_idle_share"] <= 1 for record in records)
+    # One trajectory of each actor may wait, and each may hold another: lag is bounded.
+    assert max(record["lag_max"] for record in records) <= 3
+    checkpoint = run.latest_checkpoint()
+    assert checkpoint.step == outcome.updates
+    assert checkpoint.tensors["policy"].shape == (vector_size(False),)
+    assert np.isfinite(checkpoint.tensors["policy"]).all()
+    assert (tmp_path / "run" / "stop_reason.json").is_file()
+    assert seen
+
+
+def test_a_stop_is_heeded_within_seconds_even_while_the_learner_waits(tmp_path, monkeypatch):
+    """The actors never deliver."""
+    stop, acting, original = threading.Event(), threading.Event(), Actor.act
+
+    def act(self, parameters):
+        if threading.current_thread() is threading.main_thread():
+            return original(self, parameters)
+        acting.set()
+        stop.wait(20)
+        return original(self, parameters)
+
+    monkeypatch.setattr(Actor, "act", act)
+
+    def stop_when_acting():
+        acting.wait(60)
+        stop.set()
+
+    stopper = threading.Thread(target=stop_when_acting)
+    stopper.start()
+    loop.train(run_of(tmp_path), tmp_path / "run", stop=stop)
+    stopper.join()
+    assert stop.is_set()
+    begin = time.monotonic()
+    assert RunDirectory.open(tmp_path / "run").latest_checkpoint().step == 0
+    assert time.monotonic() - begin < 5
+
+
+def test_a_run_ends_when_its_time_is_up(tmp_path):
+    outcome = loop.train(run_of(tmp_path, minutes=0.01), tmp_path / "run")
+    assert outcome.reason == "time"
+    assert RunDirectory.open(tmp_path / "run").latest_checkpoint().step == outcome.updates
+
+
+def test_an_actor_that_dies_ends_the_run_with_its_reason(tmp_path, monkeypatch):
+    original = Actor.act
+
+    def act(self, parameters):
+        if threading.current_thread() is not threading.main_thread():
+            raise ValueError("the actor is broken")
+        return original(self, parameters)
+
+    monkeypatch.setattr(Actor, "act", act)
+    before = thread_names()
+    with pytest.raises(TrainingError, match="actor 0 died: ValueError: the actor is broken"):
+        loop.train(run_of(tmp_path), tmp_path / "run")
+    assert thread_names() == before
+    assert "the actor is broken" in (tmp_path / "run" / "stop_reason.json").read_text()
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_batch(tmp_path, monkeypatch):
+    original = Learner.update
+
+    def update(self, trajectories, progress):
+        if self._updates == 2:
+            with torch.no_grad():
+                next(iter(self.critic.parameters())).fill_(torch.nan)
+        return original(self, trajectories, progress)
+
+    monkeypatch.setattr(Learner, "update", update)
+    before = thread_names()
+    with pytest.raises(NonFiniteError, match="not finite after 2 updates"):
+        loop.train(run_of(tmp_path), tmp_path / "run")
+    assert thread_names() == before
+    with np.load(tmp_path / "run" / "failed_batch.npz", allow_pickle=False) as batch:
+        assert {"stages", "jobs", "globals", "chosen"} <= set(batch)
+    assert "not finite" in (tmp_path / "run" / "stop_reason.json").read_text()
+    assert len(RunDirectory.open(tmp_path / "run").metrics()) == 2
