@@ -59,12 +59,18 @@ def test_a_cache_that_cannot_be_written_is_replaced_for_the_process_and_removed(
     assert not os.path.exists(chosen)
 
 
-def test_a_change_in_any_source_file_changes_the_cache(tmp_path, monkeypatch):
+def test_a_change_in_any_file_that_compiled_code_calls_across_changes_the_cache(
+    tmp_path, monkeypatch
+):
     package = tmp_path / "ganger"
-    package.mkdir()
-    (package / "compiled.py").write_text("")
-    (package / "callee.py").write_text("a = 1")
+    files = ["compiled.py", "streams.py", "structs.py"]
+    files += [f"{layer}/callee.py" for layer in ("workload", "simulator", "schedulers", "policy")]
+    for name in files:
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text("a = 1")
     monkeypatch.setattr(ganger.compiled, "__file__", str(package / "compiled.py"))
-    before = ganger.compiled._source_digest()
-    (package / "callee.py").write_text("a = 2")
-    assert ganger.compiled._source_digest() != before
+    digests = {ganger.compiled._source_digest()}
+    for name in files:
+        (package / name).write_text("a = 2")
+        digests.add(ganger.compiled._source_digest())
+    assert len(digests) == 1 + len(files)

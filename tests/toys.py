@@ -1,9 +1,13 @@
 """Small training set-ups: jobs where the order matters, and actors that act in them."""
 
+import torch
+
 from ganger.simulator.table import build_table
 from ganger.training.actor import Actor
 from ganger.training.config import LearningConfig, TrainConfig
 from ganger.workload import Job, Pool, Stage, Workload, write_workload
+
+torch.set_num_threads(1)  # as `train` does: repeatable, and quick for small batches
 
 
 def two_stages(tasks, task_s):

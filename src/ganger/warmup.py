@@ -72,12 +72,15 @@ def compile_training(messages: bool = False) -> None:
     from ganger.simulator.table import build_table
     from ganger.training.actor import Actor
     from ganger.training.config import TrainConfig
+    from ganger.training.exchange import Parameters
     from ganger.training.learner import Learner
     from ganger.training.loop import warm_up
 
-    config = TrainConfig(executors=2, jobs=2, environments=2, steps=2, messages=messages)
-    table = build_table(_SOURCE.templates("train"))
-    warm_up(config, Actor(config, table, 0), Learner(config))
+    config = TrainConfig(executors=2, jobs=2, environments=2, steps=16, messages=messages)
+    actor, learner = Actor(config, build_table(_SOURCE.templates("train")), 0), Learner(config)
+    acted = actor.act(Parameters(learner.policy.vector(), 0))
+    assert acted.outcomes, "no episode ended, so none was replayed under fair"
+    warm_up(config, actor, learner)
 
 
 def _policy(messages: bool, *, sample: bool) -> PolicyScheduler:

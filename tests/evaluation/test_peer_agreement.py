@@ -16,18 +16,11 @@ def lines(shared_dir, tpch_dir, reference_dir):
     return {(line.scheduler, line.executors): line for line in module.agreement(shared_dir)}
 
 
-# With fifo at 50 executors many executors arrive when their stage has launched its last task. At
-# another stage of the same job, not ready yet, decima-sim makes them pay the moving delay again;
-# here, as in spark-sched-sim, they wait in the job's pool. Only decima-sim measured this case, and
-# with its rule the ratio is 0.986.
-_PAYS_TWICE = pytest.mark.xfail(reason="decima-sim: a move within the job is paid", strict=True)
-
-
 @pytest.mark.parametrize(
     ("scheduler", "executors"),
     [
         ("fifo", 10),
-        pytest.param("fifo", 50, marks=_PAYS_TWICE),
+        ("fifo", 50),
         ("fair", 10),
         ("fair", 50),
         ("random", 10),

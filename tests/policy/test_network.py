@@ -15,6 +15,7 @@ from ganger.training.samples import Samples
 from ganger.workload import Pool, Stage, synthetic_stages
 
 TOLERANCE = 1e-5
+torch.set_num_threads(1)  # batches are small, and threads that spin slow each other down
 both = pytest.mark.parametrize("messages", [False, True])
 
 

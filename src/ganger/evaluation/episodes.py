@@ -120,7 +120,9 @@ class JobLists:
 
 def _in_threads(function: Callable[[int], None], count: int) -> Iterator[None]:
     """Call function(0), ..., function(count - 1), a few at a time; the first error is raised."""
-    threads = min(len(os.sched_getaffinity(0)), MAX_THREADS, count)
+    # Cores that this process may use; macOS does not tell.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = min(cores or 1, MAX_THREADS, count)
     if threads <= 1:
         yield from map(function, range(count))
         return

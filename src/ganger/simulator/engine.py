@@ -322,10 +322,7 @@ def _use_elsewhere(state, table, e):
             continue
         for s in range(job.first_stage, job.first_stage + job.stages):
             if is_schedulable(state, s):
-                if i == j:
-                    _enter_pool(state, e, pool_of_job(state, j))
-                else:
-                    _move(state, table, e, s)
+                _move(state, table, e, s)  # also within its own job, as Decima's simulator has it
                 return
     _enter_pool(state, e, pool_of_job(state, j) if j >= 0 else common_pool(state))
 
