@@ -12,7 +12,7 @@ from ganger.errors import TrainingError
 from ganger.policy.layout import vector_size
 from ganger.training import loop
 from ganger.training.actor import Actor
-from ganger.training.config import TrainConfig
+from ganger.training.config import LearningConfig, TrainConfig
 from ganger.training.learner import Learner, NonFiniteError
 from ganger.training.run_directory import RunDirectory
 
@@ -138,3 +138,12 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_batch(tmp_path, m
         assert {"stages", "jobs", "globals", "chosen"} <= set(batch)
     assert "not finite" in (tmp_path / "run" / "stop_reason.json").read_text()
     assert len(RunDirectory.open(tmp_path / "run").metrics()) == 2
+
+
+def test_a_run_that_fails_while_it_warms_up_says_so_on_disk(tmp_path):
+    config = run_of(tmp_path, learning=LearningConfig(learning_rate=1e30))
+    with pytest.raises(NonFiniteError):
+        loop.train(config, tmp_path / "run")
+    run = RunDirectory.open(tmp_path / "run")
+    assert "not finite" in run.stop_reason
+    assert (tmp_path / "run" / "failed_batch.npz").exists()

@@ -71,15 +71,15 @@ def train(
     store = ParameterStore(learner.policy.vector(), version=0)
     # One trajectory of each actor may wait: the learner always has work, and lag stays near one.
     queue = TrajectoryQueue(config.actors, store)
-    warm_up(config, actors[0], learner)
     threads = [
         threading.Thread(target=run_actor, args=(actor, store, queue), name=f"actor-{actor.index}")
         for actor in actors
     ]
-    for thread in threads:
-        thread.start()
     loop = _Loop(config, run, learner, store, queue)
     try:
+        warm_up(config, actors[0], learner)
+        for thread in threads:
+            thread.start()
         reason = loop.run_until(stop, progress)
     except NonFiniteError as error:
         np.savez(run.path / "failed_batch.npz", **error.tensors)  # type: ignore[arg-type]
@@ -91,7 +91,8 @@ def train(
     finally:
         queue.close()
         for thread in threads:
-            thread.join()
+            if thread.ident is not None:  # it was started
+                thread.join()
         run.close()
     return Outcome(reason, loop.updates, loop.decisions, run.path)
 
@@ -140,6 +141,7 @@ class _Loop:
 
     def run_until(self, stop: threading.Event, progress: Progress | None) -> str:
         """Learn until the time is up or somebody asks to stop; returns why it ended."""
+        self._saved_at = self._begin = time.perf_counter()
         budget_s = self._config.minutes * 60
         limit = self._config.decisions
         reason = "time"

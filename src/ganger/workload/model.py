@@ -22,6 +22,9 @@ MAX_TIME_S = 1e15
 
 MAX_TASKS = 2**31 - 1
 
+MAX_LEVEL = 100_000
+"""Most executors of a wave profile's level: the simulator keeps a line for every number below."""
+
 # gc=False below: frozen records of plain values cannot form cycles, and a workload may hold
 # millions of them, which the garbage collector would walk again and again.
 
@@ -298,8 +301,9 @@ def _waves_problem(waves: Waves) -> str | None:
     below = 0
     for i, level in enumerate(waves.levels):
         at = f"durations.levels[{i}]"
-        if not below < level.executors <= MAX_TASKS:
-            return f"{at}.executors is {level.executors}; expected levels to ascend, 1 or more each"
+        if not below < level.executors <= MAX_LEVEL:
+            levels = f"expected levels to ascend, each 1 to {MAX_LEVEL}"
+            return f"{at}.executors is {level.executors}; {levels}"
         below = level.executors
         for field in ("fresh_s", "first_s", "rest_s"):
             problem = _value_problem(getattr(level, field), f"{at}.{field}")
