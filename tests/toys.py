@@ -24,7 +24,11 @@ SHORT, LONG = two_stages(1, 1.0), two_stages(5, 3.0)
 def config(**settings):
     """Eight short or long jobs on one executor, about as fast as they can be done."""
     learning = LearningConfig(
-        learning_rate=3e-3, final_learning_rate=1e-3, minibatch=256, discount_time_s=100.0
+        learning_rate=3e-3,
+        final_learning_rate=1e-3,
+        minibatch=256,
+        discount_time_s=100.0,
+        lambda_time_s=30.0,
     )
     given = {
         "executors": 1, "jobs": 8, "interarrival_s": 6.0, "move_delay_s": 0.0,

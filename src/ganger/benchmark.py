@@ -90,7 +90,7 @@ def benchmark(
         about_to("train", 3)
         figures["training_decisions_per_s"] = training_speed(config)
         about_to("learn", 4)
-        figures["learner_decisions_per_s"] = learner_speed(config, acted)
+        figures["learner_decisions_per_s"] = learner_speed(config, source, acted)
     figures["peak_memory_mb"] = peak_memory_mb()
     return figures | {"workload": workload, "seed": seed, "machine": machine()}
 
@@ -181,11 +181,12 @@ def acting_speed(config: TrainConfig, table: Table) -> "tuple[float, ActedTrajec
     return median(per_s), acted[-1]
 
 
-def learner_speed(config: TrainConfig, acted: "ActedTrajectory") -> float:
+def learner_speed(config: TrainConfig, source: JobSource, acted: "ActedTrajectory") -> float:
     """Decisions per second of the learner's updates, by itself; with torch as `train` left it."""
     from ganger.training.learner import Learner
+    from ganger.training.loop import with_horizon
 
-    learner = Learner(config)
+    learner = Learner(with_horizon(config, source))
     times = [learner.update([acted.samples], 0.0)["update_s"] for _ in range(4)]
     return config.environments * config.steps / median(times[1:])
 

@@ -74,9 +74,10 @@ def compile_training(messages: bool = False) -> None:
     from ganger.training.config import TrainConfig
     from ganger.training.exchange import Parameters
     from ganger.training.learner import Learner
-    from ganger.training.loop import warm_up
+    from ganger.training.loop import warm_up, with_horizon
 
     config = TrainConfig(executors=2, jobs=2, environments=2, steps=16, messages=messages)
+    config = with_horizon(config, _SOURCE)
     actor, learner = Actor(config, build_table(_SOURCE.templates("train")), 0), Learner(config)
     acted = actor.act(Parameters(learner.policy.vector(), 0))
     assert acted.outcomes, "no episode ended, so none was replayed under fair"

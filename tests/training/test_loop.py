@@ -15,6 +15,7 @@ from ganger.training.actor import Actor
 from ganger.training.config import LearningConfig, TrainConfig
 from ganger.training.learner import Learner, NonFiniteError
 from ganger.training.run_directory import RunDirectory
+from ganger.workload import load_source
 
 RECORDED = (
     "policy_loss", "value_loss", "entropy", "kl", "gradient_norm", "explained_variance",
@@ -147,3 +148,15 @@ def test_a_run_that_fails_while_it_warms_up_says_so_on_disk(tmp_path):
     run = RunDirectory.open(tmp_path / "run")
     assert "not finite" in run.stop_reason
     assert (tmp_path / "run" / "failed_batch.npz").exists()
+
+
+def test_the_horizon_follows_how_long_jobs_stay_unless_it_is_given(tmp_path):
+    path = toys.write_toy_workload(tmp_path / "toy.jobs.jsonl")
+    source = load_source(path)
+    free = toys.config(workload=path, learning=LearningConfig())
+    slow = toys.config(workload=path, learning=LearningConfig(), interarrival_s=0.5)
+    learning = loop.with_horizon(free, source).learning
+    assert 0 < learning.lambda_time_s < learning.discount_time_s
+    assert learning.discount_time_s < loop.with_horizon(slow, source).learning.discount_time_s
+    given = toys.config(workload=path)
+    assert loop.with_horizon(given, source) == given

@@ -15,15 +15,17 @@ class LearningConfig(Config, frozen=True, kw_only=True):
     """Reward for an undecided policy at the start; falls geometrically."""
     final_entropy_weight: float = 0.001
     """Reward for an undecided policy at the end."""
-    discount_time_s: float = 200.0
-    """Costs this far ahead weigh 1/e: longer sees further, but is noisier."""
-    lambda_time_s: float = 30.0
-    """Returns are measured over about this long, then estimated: longer is less biased, noisier."""
+    discount_time_s: float | None = None
+    """Costs this far ahead weigh 1/e: longer sees further, but is noisier. Unless given, 25 times
+    the square root of the mean job completion time under fair sharing."""
+    lambda_time_s: float | None = None
+    """Returns are measured over about this long, then estimated: longer is less biased, noisier.
+    Unless given, 0.15 of the discount time."""
     clip: float = 0.2
     """How far an update may move an action's probability ratio from 1."""
     epochs: int = 2
     """Passes over each batch."""
-    minibatch: int = 512
+    minibatch: int = 1024
     """Decisions in a gradient step."""
     rho_bar: float = 1.0
     """Largest importance weight in the value target; lower is more biased, steadier."""
@@ -38,8 +40,9 @@ class LearningConfig(Config, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "final_learning_rate", "discount_time_s", "lambda_time_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; expected more than 0")
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} is {value}; expected more than 0")
         for name in ("epochs", "minibatch"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 or more")

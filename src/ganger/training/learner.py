@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ganger import streams
-from ganger.errors import TrainingError
+from ganger.errors import ConfigError, TrainingError
 from ganger.policy.layout import initial_vector
 from ganger.policy.network import Critic, PolicyNetwork, TorchBatch
 from ganger.training.config import LearningConfig, TrainConfig
@@ -55,6 +55,12 @@ class Learner:
 
     def __init__(self, config: TrainConfig, vector: NDArray[np.float32] | None = None) -> None:
         self.config: LearningConfig = config.learning
+        discount_time_s, lambda_time_s = self.config.discount_time_s, self.config.lambda_time_s
+        if discount_time_s is None or lambda_time_s is None:
+            raise ConfigError(
+                "the learner needs discount_time_s and lambda_time_s: see with_horizon"
+            )
+        self._discount_time_s, self._lambda_time_s = discount_time_s, lambda_time_s
         if vector is None:
             rng = streams.rng(config.seed, streams.Stream.LEARNER)
             vector = initial_vector(rng, config.messages)
@@ -92,11 +98,11 @@ class Learner:
         targets = vtrace(
             log_rho,
             reward=torch.from_numpy(-samples.cost[:, :-1].T),
-            discount=(-elapsed_s / config.discount_time_s).exp()
+            discount=(-elapsed_s / self._discount_time_s).exp()
             * (1 - torch.from_numpy(samples.done[:, :-1].T).float()),
             value=value[:, :-1].T,
             bootstrap_value=value[:, -1],
-            lambda_=(-elapsed_s / config.lambda_time_s).exp(),
+            lambda_=(-elapsed_s / self._lambda_time_s).exp(),
             rho_bar=config.rho_bar,
             c_bar=config.c_bar,
         )

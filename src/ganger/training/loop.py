@@ -11,11 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 
+from ganger import streams
 from ganger.errors import TrainingError
+from ganger.evaluation.compare import BASELINE
+from ganger.evaluation.episodes import JobLists
 from ganger.policy.checkpoint import fingerprint
+from ganger.simulator.simulate import Cluster
 from ganger.simulator.table import build_table
 from ganger.training.actor import ActedTrajectory, Actor, run_actor
 from ganger.training.config import TrainConfig
@@ -23,12 +28,13 @@ from ganger.training.exchange import Parameters
 from ganger.training.exchange.local import ParameterStore, TrajectoryQueue
 from ganger.training.learner import Learner, NonFiniteError, keep_freed_memory
 from ganger.training.run_directory import RunDirectory
-from ganger.workload import load_source
+from ganger.workload import JobSource, load_source
 
 _log = logging.getLogger(__name__)
 
 _CHECKPOINT_S = 30.0
 _RECENT = 32  # episodes whose JCT is averaged for the progress
+_HORIZON_LISTS = 8
 _LOOK_UP_S = 0.2  # how often a waiting learner looks whether it should stop
 
 Progress = Callable[[dict[str, Any]], None]
@@ -64,7 +70,9 @@ def train(
     stop = stop or threading.Event()
     torch.set_num_threads(1)  # the other cores act
     keep_freed_memory()
-    table = build_table(load_source(config.workload).templates("train"))
+    source = load_source(config.workload)
+    table = build_table(source.templates("train"))
+    config = with_horizon(config, source)
     actors = [Actor(config, table, index) for index in range(config.actors)]
     learner = Learner(config)
     run = RunDirectory.create(run_path, config=config, seed=config.seed)
@@ -95,6 +103,34 @@ def train(
                 thread.join()
         run.close()
     return Outcome(reason, loop.updates, loop.decisions, run.path)
+
+
+def with_horizon(config: TrainConfig, source: JobSource) -> TrainConfig:
+    """The settings with the discount and lambda times filled in.
+
+    A decision matters for about as long as jobs stay. Measured on TPC-H: 200 s where jobs take a
+    minute, about 1,000 s in an overload where they take a quarter of an hour.
+    """
+    learning = config.learning
+    discount_time_s, lambda_time_s = learning.discount_time_s, learning.lambda_time_s
+    if discount_time_s is None:
+        lists = JobLists(
+            source,
+            cluster=Cluster(executors=config.executors, move_delay_s=config.move_delay_s),
+            jobs=config.jobs,
+            interarrival_s=config.interarrival_s,
+            seed=config.seed,
+            stream=streams.Stream.TUNING,
+            split="train",
+        )
+        mean_jct_s = float(lists.all_jct_s([BASELINE], range(_HORIZON_LISTS)).mean())
+        discount_time_s = 25 * max(mean_jct_s, 1e-6) ** 0.5
+    if lambda_time_s is None:
+        lambda_time_s = 0.15 * discount_time_s
+    learning = msgspec.structs.replace(
+        learning, discount_time_s=discount_time_s, lambda_time_s=lambda_time_s
+    )
+    return msgspec.structs.replace(config, learning=learning)
 
 
 def warm_up(config: TrainConfig, actor: Actor, learner: Learner) -> None:
