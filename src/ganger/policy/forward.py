@@ -102,32 +102,39 @@ def new_scratch(jobs: int, stages: int, stages_of_a_job: int) -> Scratch:
 
 # ---------------------------------------------------------------- y[:rows] += x[x0 : x0 + rows] @ W
 def _matmul_into(outputs: int) -> Any:
-    """A compiled product of known output width: four rows by two inputs, then one row by four."""
+    """A compiled product of known output width: four rows by four inputs, then one row by four."""
 
     @compiled_fast
     def matmul(x, x0, weight, y, rows):
         inputs = weight.shape[0]
-        pairs = inputs // 2 * 2
         fours = inputs // 4 * 4
         n = 0
         while n + 4 <= rows:
             m = x0 + n
-            for i in range(0, pairs, 2):
-                a0, a1 = x[m, i], x[m, i + 1]
-                b0, b1 = x[m + 1, i], x[m + 1, i + 1]
-                c0, c1 = x[m + 2, i], x[m + 2, i + 1]
-                d0, d1 = x[m + 3, i], x[m + 3, i + 1]
+            for i in range(0, fours, 4):
+                a0, a1, a2, a3 = x[m, i], x[m, i + 1], x[m, i + 2], x[m, i + 3]
+                b0, b1, b2, b3 = x[m + 1, i], x[m + 1, i + 1], x[m + 1, i + 2], x[m + 1, i + 3]
+                c0, c1, c2, c3 = x[m + 2, i], x[m + 2, i + 1], x[m + 2, i + 2], x[m + 2, i + 3]
+                d0, d1, d2, d3 = x[m + 3, i], x[m + 3, i + 1], x[m + 3, i + 2], x[m + 3, i + 3]
                 for o in range(outputs):
-                    w0, w1 = weight[i, o], weight[i + 1, o]
-                    y[n, o] += a0 * w0 + a1 * w1
-                    y[n + 1, o] += b0 * w0 + b1 * w1
-                    y[n + 2, o] += c0 * w0 + c1 * w1
-                    y[n + 3, o] += d0 * w0 + d1 * w1
-            if pairs < inputs:
-                for k in range(4):
-                    a0 = x[m + k, pairs]
-                    for o in range(outputs):
-                        y[n + k, o] += a0 * weight[pairs, o]
+                    w0, w1, w2, w3 = (
+                        weight[i, o],
+                        weight[i + 1, o],
+                        weight[i + 2, o],
+                        weight[i + 3, o],
+                    )
+                    y[n, o] += a0 * w0 + a1 * w1 + a2 * w2 + a3 * w3
+                    y[n + 1, o] += b0 * w0 + b1 * w1 + b2 * w2 + b3 * w3
+                    y[n + 2, o] += c0 * w0 + c1 * w1 + c2 * w2 + c3 * w3
+                    y[n + 3, o] += d0 * w0 + d1 * w1 + d2 * w2 + d3 * w3
+            for i in range(fours, inputs):
+                a0, b0, c0, d0 = x[m, i], x[m + 1, i], x[m + 2, i], x[m + 3, i]
+                for o in range(outputs):
+                    w0 = weight[i, o]
+                    y[n, o] += a0 * w0
+                    y[n + 1, o] += b0 * w0
+                    y[n + 2, o] += c0 * w0
+                    y[n + 3, o] += d0 * w0
             n += 4
         while n < rows:
             m = x0 + n
