@@ -1,5 +1,6 @@
 """The learner: on its own decisions it starts from ratios of 1, and it learns what pays."""
 
+import msgspec
 import numpy as np
 import pytest
 import toys
@@ -20,7 +21,7 @@ def act(actor, learner):
 def one_step(**settings):
     """A configuration whose update is one gradient step."""
     base = toys.config(**settings)
-    learning = type(base.learning)(epochs=1, minibatch=1_000_000)
+    learning = msgspec.structs.replace(base.learning, epochs=1, minibatch=1_000_000)
     return toys.config(learning=learning, **settings)
 
 

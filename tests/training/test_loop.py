@@ -62,8 +62,10 @@ def test_a_run_that_is_stopped_ends_in_seconds_and_leaves_all_it_should(tmp_path
     assert [record["step"] for record in records] == list(range(1, outcome.updates + 1))
     assert not [name for name in RECORDED if name not in records[-1]]
     assert all(0 <= record["learner_idle_share"] <= 1 for record in records)
-    # One trajectory of each actor may wait, and each may hold another: lag is bounded.
-    assert max(record["lag_max"] for record in records) <= 3
+    if actors == 1:
+        # It asks for room before it acts: one trajectory is learned from while the next is made.
+        # (Beside a second actor the learner goes on, and a slow one falls behind by as much.)
+        assert max(record["lag_max"] for record in records) <= 1
     checkpoint = run.latest_checkpoint()
     assert checkpoint.step == outcome.updates
     assert checkpoint.tensors["policy"].shape == (vector_size(False),)
