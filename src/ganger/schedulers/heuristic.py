@@ -31,7 +31,7 @@ class Heuristic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def rule(self) -> NDArray[Any]:
         """The compiled rule with these parameters."""
-        raise NotImplementedError
+        raise NotImplementedError  # each heuristic gives its own; msgspec's Structs take no ABC
 
     def run(self, state: State, table: Table, key: np.uint64) -> None:
         """Drive a loaded state until no event is left. Safe to call from several threads."""
