@@ -4,7 +4,9 @@ import torch
 
 from ganger.simulator.table import build_table
 from ganger.training.actor import Actor
+from ganger.training.cells import measure_cells
 from ganger.training.config import LearningConfig, TrainConfig
+from ganger.training.learner import Learner
 from ganger.workload import Job, Pool, Stage, Workload, write_workload
 
 torch.set_num_threads(1)  # as `train` does: repeatable, and quick for small batches
@@ -35,6 +37,12 @@ def config(**settings):
         "environments": 8, "steps": 32, "actors": 1, "minutes": 5.0, "learning": learning,
     }  # fmt: skip
     return TrainConfig(**(given | settings))
+
+
+def learner(given=None, vector=None):
+    """A learner of that configuration, which says all times."""
+    given = given or config()
+    return Learner(given, measure_cells(given, None), vector)
 
 
 def table():

@@ -183,10 +183,10 @@ def acting_speed(config: TrainConfig, table: Table) -> "tuple[float, ActedTrajec
 
 def learner_speed(config: TrainConfig, source: JobSource, acted: "ActedTrajectory") -> float:
     """Decisions per second of the learner's updates, by itself; with torch as `train` left it."""
+    from ganger.training.cells import measure_cells
     from ganger.training.learner import Learner
-    from ganger.training.loop import with_horizon
 
-    learner = Learner(with_horizon(config, source))
+    learner = Learner(config, measure_cells(config, source))
     times = [learner.update([acted.samples], 0.0)["update_s"] for _ in range(4)]
     return config.environments * config.steps / median(times[1:])
 

@@ -27,7 +27,7 @@ from tyro.conf import arg, subcommand
 import ganger
 from ganger.config import read_toml
 from ganger.errors import ConfigError, GangerError, MissingExtraError
-from ganger.training.config import TrainConfig
+from ganger.training.config import EXECUTORS, INTERARRIVAL_S, TrainConfig
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -61,7 +61,7 @@ class Simulate:
     """Jobs to draw at random; 50 unless given."""
     interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
     """Mean seconds between two arrivals of random jobs; 25 unless given."""
-    executors: int = _DEFAULTS.executors
+    executors: int = EXECUTORS
     """Task slots of the cluster."""
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     """Seconds an executor needs to change jobs."""
@@ -133,9 +133,7 @@ class Simulate:
         return random_workload(
             source,
             jobs=_DEFAULTS.jobs if self.jobs is None else self.jobs,
-            interarrival_s=(
-                _DEFAULTS.interarrival_s if self.interarrival_s is None else self.interarrival_s
-            ),
+            interarrival_s=(INTERARRIVAL_S if self.interarrival_s is None else self.interarrival_s),
             seed=self.seed,
         )
 
@@ -143,7 +141,7 @@ class Simulate:
 class _Settings(TrainConfig, frozen=True, kw_only=True):
     """The same with flags that leave out the unit."""
 
-    interarrival_s: Annotated[float, _Interarrival] = _DEFAULTS.interarrival_s
+    interarrival_s: Annotated[float, _Interarrival] = INTERARRIVAL_S
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     decisions: Annotated[int | None, _optional("N")] = None
 
@@ -251,6 +249,12 @@ class Evaluate:
         for name in ("workload", "executors", "jobs", "interarrival_s"):
             if (given := getattr(self, name)) is not None:
                 settings[name] = given
+        for name, flag in (("executors", "--executors"), ("interarrival_s", "--interarrival")):
+            if isinstance(settings[name], list | tuple):
+                several = ", ".join(f"{value:g}" for value in settings[name])
+                raise ConfigError(
+                    f"this policy was trained for {name} {several}; say which with {flag}"
+                )
         source = load_source(settings["workload"])
         with compile_notice():
             compile_policy(policy.messages)
@@ -288,11 +292,11 @@ class Tune:
 
     workload: str = "synthetic"
     """Where jobs are drawn from."""
-    executors: int = _DEFAULTS.executors
+    executors: int = EXECUTORS
     """Task slots of the cluster."""
     jobs: int = _DEFAULTS.jobs
     """Jobs in a list."""
-    interarrival_s: Annotated[float, _Interarrival] = _DEFAULTS.interarrival_s
+    interarrival_s: Annotated[float, _Interarrival] = INTERARRIVAL_S
     """Mean seconds between two arrivals."""
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     """Seconds an executor needs to change jobs."""

@@ -71,14 +71,15 @@ def compile_training(messages: bool = False) -> None:
     """The actors' and the learner's loops; needs torch."""
     from ganger.simulator.table import build_table
     from ganger.training.actor import Actor
+    from ganger.training.cells import measure_cells
     from ganger.training.config import TrainConfig
     from ganger.training.exchange import Parameters
     from ganger.training.learner import Learner
-    from ganger.training.loop import warm_up, with_horizon
+    from ganger.training.loop import warm_up
 
     config = TrainConfig(executors=2, jobs=2, environments=2, steps=16, messages=messages)
-    config = with_horizon(config, _SOURCE)
-    actor, learner = Actor(config, build_table(_SOURCE.templates("train")), 0), Learner(config)
+    actor = Actor(config, build_table(_SOURCE.templates("train")), 0)
+    learner = Learner(config, measure_cells(config, _SOURCE))
     acted = actor.act(Parameters(learner.policy.vector(), 0))
     assert acted.outcomes, "no episode ended, so none was replayed under fair"
     warm_up(config, actor, learner)

@@ -10,7 +10,7 @@ from ganger.policy.scheduler import PolicyScheduler
 from ganger.schedulers import parse_scheduler
 from ganger.simulator.simulate import Cluster, simulate
 from ganger.training.exchange import Parameters
-from ganger.training.learner import Learner, NonFiniteError
+from ganger.training.learner import NonFiniteError
 from ganger.workload import Job, Workload
 
 
@@ -28,7 +28,7 @@ def one_step(**settings):
 @pytest.mark.parametrize("messages", [False, True])
 def test_on_its_own_decisions_all_ratios_are_1_before_the_first_step(messages):
     config = one_step(messages=messages, executors=9)
-    learner = Learner(config)
+    learner = toys.learner(config)
     metrics = learner.update([act(toys.actor(messages=messages, executors=9), learner)], 0.0)
     assert metrics["importance_mean"] == pytest.approx(1.0, abs=1e-5)
     assert metrics["kl"] == pytest.approx(0.0, abs=1e-9)
@@ -38,7 +38,7 @@ def test_on_its_own_decisions_all_ratios_are_1_before_the_first_step(messages):
 
 
 def test_an_older_policys_decisions_have_other_ratios_and_some_are_cut():
-    learner, actor = Learner(one_step()), toys.actor()
+    learner, actor = toys.learner(one_step()), toys.actor()
     old = Parameters(initial_vector(np.random.default_rng(99), False) * np.float32(8), 0)
     metrics = learner.update([actor.act(old).samples], 0.0)
     assert abs(metrics["importance_mean"] - 1) > 1e-4
@@ -47,7 +47,7 @@ def test_an_older_policys_decisions_have_other_ratios_and_some_are_cut():
 
 def test_an_update_repeats_by_seed_and_changes_policy_and_critic():
     def updated():
-        learner = Learner(toys.config(seed=3))
+        learner = toys.learner(toys.config(seed=3))
         before = learner.policy.vector()
         critic = [p.detach().clone() for p in learner.critic.parameters()]
         metrics = learner.update([act(toys.actor(seed=3), learner)], 0.5)
@@ -62,14 +62,14 @@ def test_an_update_repeats_by_seed_and_changes_policy_and_critic():
 
 
 def test_schedules_fall_from_their_first_to_their_last_value():
-    learner, actor = Learner(toys.config()), toys.actor()
+    learner, actor = toys.learner(toys.config()), toys.actor()
     samples = act(actor, learner)
     rates = [learner.update([samples], progress)["learning_rate"] for progress in (0.0, 0.5, 1.0)]
     assert rates == pytest.approx([3e-3, (3e-3 * 1e-3) ** 0.5, 1e-3])
 
 
 def test_a_loss_that_is_not_finite_is_an_error_that_carries_the_batch():
-    learner, actor = Learner(toys.config()), toys.actor()
+    learner, actor = toys.learner(toys.config()), toys.actor()
     samples = act(actor, learner)
     samples.decisions.cost[7] = np.nan
     with pytest.raises(NonFiniteError, match="not finite after 0 updates") as raised:
@@ -95,7 +95,7 @@ def test_a_policy_learns_to_serve_short_jobs_first_within_seconds():
     Fair is the same as fifo there: with one executor, there is nothing to share.
     """
     config, cluster = toys.config(environments=16, steps=64), Cluster(executors=1, move_delay_s=0.0)
-    learner, actor = Learner(config), toys.actor(environments=16, steps=64)
+    learner, actor = toys.learner(config), toys.actor(environments=16, steps=64)
     updates = 25
     for update in range(updates):
         metrics = learner.update([act(actor, learner)], update / updates)

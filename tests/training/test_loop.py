@@ -3,6 +3,7 @@
 import threading
 import time
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -12,6 +13,7 @@ from ganger.errors import TrainingError
 from ganger.policy.layout import vector_size
 from ganger.training import loop
 from ganger.training.actor import Actor
+from ganger.training.cells import measure_cells
 from ganger.training.config import LearningConfig, TrainConfig
 from ganger.training.learner import Learner, NonFiniteError
 from ganger.training.run_directory import RunDirectory
@@ -155,10 +157,26 @@ def test_a_run_that_fails_while_it_warms_up_says_so_on_disk(tmp_path):
 def test_the_horizon_follows_how_long_jobs_stay_unless_it_is_given(tmp_path):
     path = toys.write_toy_workload(tmp_path / "toy.jobs.jsonl")
     source = load_source(path)
-    free = toys.config(workload=path, learning=LearningConfig())
-    slow = toys.config(workload=path, learning=LearningConfig(), interarrival_s=0.5)
-    learning = loop.with_horizon(free, source).learning
-    assert 0 < learning.lambda_time_s < learning.discount_time_s
-    assert learning.discount_time_s < loop.with_horizon(slow, source).learning.discount_time_s
-    given = toys.config(workload=path)
-    assert loop.with_horizon(given, source) == given
+    free = measure_cells(toys.config(learning=LearningConfig()), source)
+    slow = measure_cells(toys.config(learning=LearningConfig(), interarrival_s=0.5), source)
+    assert 0 < free.lambda_time_s[0] < free.discount_time_s[0] < slow.discount_time_s[0]
+    given = measure_cells(toys.config(), source)
+    assert (given.discount_time_s[0], given.lambda_time_s[0]) == (100.0, 30.0)
+
+
+def test_each_cell_has_times_of_its_own_and_its_environments(tmp_path):
+    path = toys.write_toy_workload(tmp_path / "toy.jobs.jsonl")
+    config = toys.config(
+        executors=(1, 3), interarrival_s=(0.5, 6.0), learning=LearningConfig(), workload=path
+    )
+    cells = measure_cells(config, load_source(path))
+    assert list(zip(cells.executors, cells.interarrival_s, strict=True)) == [
+        (1, 0.5), (1, 6.0), (3, 0.5), (3, 6.0),
+    ]  # fmt: skip
+    assert cells.discount_time_s[0] > cells.discount_time_s[1] > cells.discount_time_s[3]
+    acted = toys.actor(executors=(1, 3), interarrival_s=(0.5, 6.0))
+    environments = acted._environments.environments
+    assert environments["executors"].tolist() == [1, 1, 3, 3] * 2
+    assert environments["mean_interarrival_s"].tolist() == [0.5, 6.0] * 4
+    outcome = loop.train(msgspec.structs.replace(config, decisions=600), tmp_path / "run")
+    assert outcome.reason == "decisions"

@@ -6,8 +6,9 @@ import toys
 
 from ganger.policy.forward import write_level
 from ganger.policy.layout import LEVEL_WIDTH, LEVELS, initial_vector
+from ganger.policy.minibatch import Minibatch
 from ganger.training.exchange import Parameters
-from ganger.training.samples import Minibatch, Samples
+from ganger.training.samples import Samples
 
 both = pytest.mark.parametrize("messages", [False, True])
 

@@ -49,9 +49,9 @@ class TrainedOn(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy was trained on."""
 
     workload: str
-    executors: int
+    executors: int | tuple[int, ...]
     jobs: int
-    interarrival_s: float
+    interarrival_s: float | tuple[float, ...]
     move_delay_s: float
 
 

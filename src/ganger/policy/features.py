@@ -78,7 +78,7 @@ POLICY_GLOBAL_FEATURES = (
     "size: log1p(executors in the cluster) / 4",
     "offer_count: log1p(executors on offer) / 4",
 )
-FUTURE_HORIZONS_S = (20.0, 60.0, 200.0)
+FUTURE_HORIZONS_S = (20.0, 60.0, 200.0, 600.0)
 FUTURE_FEATURES = (
     "to_come: jobs / 50",
     "log_to_come: log1p(jobs) / 4",
@@ -92,12 +92,13 @@ FUTURE_FEATURES = (
         for k in range(4)
         for what in ("exp(-seconds until / 40)", "log1p(work) / 5 x exp(-seconds until / 100)")
     ),
+    "gap: log1p(mean seconds between arrivals) / 5, written by the actor",
 )
 STAGE_WIDTH, JOB_WIDTH = len(STAGE_FEATURES), len(JOB_FEATURES)
 POLICY_GLOBALS = len(POLICY_GLOBAL_FEATURES)
 GLOBAL_WIDTH = POLICY_GLOBALS + len(FUTURE_FEATURES)
-_NEXT = 4
-_LOOK_AHEAD = 24  # arrivals further away weigh next to nothing
+_NEXT, _HORIZONS = 4, len(FUTURE_HORIZONS_S)
+_LOOK_AHEAD = 48  # arrivals further away weigh next to nothing
 
 
 class Rows(ArrayStruct):
@@ -360,15 +361,11 @@ def write_future(state, table, g):
         w100 = w200 * w200
         w60 = w200 * w200 * w200 * w600
         w20 = w60 * w60 * w60
-        g[at] += w20
-        g[at + 1] += w60
-        g[at + 2] += w200 / 3
-        g[at + 3] += w20 * work / 1000
-        g[at + 4] += w60 * work / 1000
-        g[at + 5] += w200 * work / 3000
-        g[at + 6] += w20 * log_work
-        g[at + 7] += w60 * log_work
-        g[at + 8] += w200 * log_work / 3
+        near = (w20, w60, w200 / 3, w600 / 10)
+        for h in range(_HORIZONS):
+            g[at + h] += near[h]
+            g[at + _HORIZONS + h] += near[h] * work / 1000
+            g[at + 2 * _HORIZONS + h] += near[h] * log_work
         if k < _NEXT:
-            g[at + 9 + 2 * k] = math.exp(-wait / 40.0)
-            g[at + 10 + 2 * k] = log_work * w100
+            g[at + 3 * _HORIZONS + 2 * k] = math.exp(-wait / 40.0)
+            g[at + 3 * _HORIZONS + 2 * k + 1] = log_work * w100

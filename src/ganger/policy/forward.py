@@ -156,20 +156,20 @@ def _matmul_into(outputs: int) -> Any:
     return matmul
 
 
-_to_hidden = _matmul_into(HIDDEN)
-_to_embedding = _matmul_into(EMBEDDING)  # and to LIMIT_HIDDEN, which is as wide
+to_hidden = _matmul_into(HIDDEN)
+to_embedding = _matmul_into(EMBEDDING)  # and to LIMIT_HIDDEN, which is as wide
 _to_message = _matmul_into(MESSAGE)
 
 
 @compiled_fast
-def _fill(y, bias, rows):
+def set_rows(y, bias, rows):
     for r in range(rows):
         for o in range(bias.shape[0]):
             y[r, o] = bias[o]
 
 
 @compiled_fast
-def _leaky(y, rows):
+def leaky(y, rows):
     for r in range(rows):
         for o in range(y.shape[1]):
             y[r, o] = max(y[r, o], _SLOPE * y[r, o])
@@ -181,9 +181,9 @@ def _pass_messages(weights, scratch, rows, d):
     first = rows.stage_pointer[d]
     count = rows.stage_pointer[d + 1] - first
     own, sent = scratch.message, scratch.sent
-    _fill(own, weights.message_in_bias, count)
+    set_rows(own, weights.message_in_bias, count)
     _to_message(rows.stages, first, weights.message_in, own, count)
-    _leaky(own, count)
+    leaky(own, count)
     edge = rows.edge_pointer[d + 1] - 1
     total = np.zeros((1, MESSAGE), np.float32)
     merged = np.zeros((1, MESSAGE), np.float32)
@@ -198,14 +198,14 @@ def _pass_messages(weights, scratch, rows, d):
             has_child = True
             edge -= 1
         if has_child:
-            _fill(merged, weights.message_merge_bias, _ONE)
+            set_rows(merged, weights.message_merge_bias, _ONE)
             _to_message(total, _FIRST, weights.message_merge, merged, _ONE)
-            _leaky(merged, _ONE)
+            leaky(merged, _ONE)
             for k in range(MESSAGE):
                 own[r, k] += merged[0, k]
-        _fill(sent[r : r + 1], weights.message_send_bias, _ONE)
+        set_rows(sent[r : r + 1], weights.message_send_bias, _ONE)
         _to_message(own, r, weights.message_send, sent[r : r + 1], _ONE)
-        _leaky(sent[r : r + 1], _ONE)
+        leaky(sent[r : r + 1], _ONE)
 
 
 @compiled_fast
@@ -218,8 +218,8 @@ def stage_logits(weights, scratch, rows, d, messages):
     stages = rows.stage_pointer[d + 1] - first_stage
     jobs = rows.job_pointer[d + 1] - first_job
     hidden, embedding = scratch.job_hidden, scratch.job_embedding
-    _fill(hidden, weights.job_1_bias, jobs)
-    _to_hidden(rows.jobs, first_job, weights.job_1, hidden, jobs)
+    set_rows(hidden, weights.job_1_bias, jobs)
+    to_hidden(rows.jobs, first_job, weights.job_1, hidden, jobs)
     if messages:
         _pass_messages(weights, scratch, rows, d)
         for j in range(jobs):
@@ -229,11 +229,11 @@ def stage_logits(weights, scratch, rows, d, messages):
             j = rows.stage_job[first_stage + r]
             for k in range(MESSAGE):
                 scratch.job_messages[j, k] += _MESSAGE_SCALE * scratch.message[r, k]
-        _to_hidden(scratch.job_messages, _FIRST, weights.job_1_messages, hidden, jobs)
-    _leaky(hidden, jobs)
-    _fill(embedding, weights.job_2_bias, jobs)
-    _to_embedding(hidden, _FIRST, weights.job_2, embedding, jobs)
-    _leaky(embedding, jobs)
+        to_hidden(scratch.job_messages, _FIRST, weights.job_1_messages, hidden, jobs)
+    leaky(hidden, jobs)
+    set_rows(embedding, weights.job_2_bias, jobs)
+    to_embedding(hidden, _FIRST, weights.job_2, embedding, jobs)
+    leaky(embedding, jobs)
 
     for k in range(EMBEDDING):
         scratch.whole_in[0, k] = 0
@@ -243,31 +243,31 @@ def stage_logits(weights, scratch, rows, d, messages):
     for k in range(EMBEDDING):
         scratch.whole_in[0, k] *= _JOB_SUM_SCALE
     whole_hidden, whole = scratch.whole_hidden, scratch.whole
-    _fill(whole_hidden, weights.whole_1_bias, _ONE)
-    _to_hidden(scratch.whole_in, _FIRST, weights.whole_1_jobs, whole_hidden, _ONE)
-    _to_hidden(rows.globals, d, weights.whole_1, whole_hidden, _ONE)
-    _leaky(whole_hidden, _ONE)
-    _fill(whole, weights.whole_2_bias, _ONE)
-    _to_embedding(whole_hidden, _FIRST, weights.whole_2, whole, _ONE)
-    _leaky(whole, _ONE)
+    set_rows(whole_hidden, weights.whole_1_bias, _ONE)
+    to_hidden(scratch.whole_in, _FIRST, weights.whole_1_jobs, whole_hidden, _ONE)
+    to_hidden(rows.globals, d, weights.whole_1, whole_hidden, _ONE)
+    leaky(whole_hidden, _ONE)
+    set_rows(whole, weights.whole_2_bias, _ONE)
+    to_embedding(whole_hidden, _FIRST, weights.whole_2, whole, _ONE)
+    leaky(whole, _ONE)
 
-    _fill(whole_hidden, weights.stage_1_bias, _ONE)
-    _to_hidden(whole, _FIRST, weights.stage_1_whole, whole_hidden, _ONE)
-    _fill(hidden, whole_hidden[0], jobs)
-    _to_hidden(rows.jobs, first_job, weights.stage_1_job, hidden, jobs)
-    _to_hidden(embedding, _FIRST, weights.stage_1_embedding, hidden, jobs)
+    set_rows(whole_hidden, weights.stage_1_bias, _ONE)
+    to_hidden(whole, _FIRST, weights.stage_1_whole, whole_hidden, _ONE)
+    set_rows(hidden, whole_hidden[0], jobs)
+    to_hidden(rows.jobs, first_job, weights.stage_1_job, hidden, jobs)
+    to_hidden(embedding, _FIRST, weights.stage_1_embedding, hidden, jobs)
     one, two = scratch.stage_hidden, scratch.stage_hidden_2
     for r in range(stages):
         j = rows.stage_job[first_stage + r]
         for o in range(HIDDEN):
             one[r, o] = hidden[j, o]
-    _to_hidden(rows.stages, first_stage, weights.stage_1_stage, one, stages)
+    to_hidden(rows.stages, first_stage, weights.stage_1_stage, one, stages)
     if messages:
-        _to_hidden(scratch.message, _FIRST, weights.stage_1_message, one, stages)
-    _leaky(one, stages)
-    _fill(two, weights.stage_2_bias, stages)
-    _to_hidden(one, _FIRST, weights.stage_2, two, stages)
-    _leaky(two, stages)
+        to_hidden(scratch.message, _FIRST, weights.stage_1_message, one, stages)
+    leaky(one, stages)
+    set_rows(two, weights.stage_2_bias, stages)
+    to_hidden(one, _FIRST, weights.stage_2, two, stages)
+    leaky(two, stages)
     for r in range(stages):
         logit = np.float32(0)
         for o in range(HIDDEN):
@@ -315,16 +315,16 @@ def limit_logits(weights, scratch, rows, d, chosen, levels, messages):
     j = np.int64(rows.stage_job[row])
     job_row = rows.job_pointer[d] + j
     hidden, base = scratch.whole_hidden, scratch.limit_base
-    _fill(hidden, weights.limit_1_bias, _ONE)
-    _to_hidden(scratch.whole, _FIRST, weights.limit_1_whole, hidden, _ONE)
-    _to_hidden(rows.jobs, job_row, weights.limit_1_job, hidden, _ONE)
-    _to_hidden(scratch.job_embedding, j, weights.limit_1_embedding, hidden, _ONE)
-    _to_hidden(rows.stages, row, weights.limit_1_stage, hidden, _ONE)
+    set_rows(hidden, weights.limit_1_bias, _ONE)
+    to_hidden(scratch.whole, _FIRST, weights.limit_1_whole, hidden, _ONE)
+    to_hidden(rows.jobs, job_row, weights.limit_1_job, hidden, _ONE)
+    to_hidden(scratch.job_embedding, j, weights.limit_1_embedding, hidden, _ONE)
+    to_hidden(rows.stages, row, weights.limit_1_stage, hidden, _ONE)
     if messages:
-        _to_hidden(scratch.message, chosen, weights.limit_1_message, hidden, _ONE)
-    _leaky(hidden, _ONE)
-    _fill(base, weights.limit_2_bias, _ONE)
-    _to_embedding(hidden, _FIRST, weights.limit_2, base, _ONE)
+        to_hidden(scratch.message, chosen, weights.limit_1_message, hidden, _ONE)
+    leaky(hidden, _ONE)
+    set_rows(base, weights.limit_2_bias, _ONE)
+    to_embedding(hidden, _FIRST, weights.limit_2, base, _ONE)
 
     own = rows.job_own[job_row]
     could_use = rows.stage_demand[row]

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.policy.features import JOB_WIDTH, POLICY_GLOBALS, STAGE_WIDTH
+from ganger.policy.features import GLOBAL_WIDTH, JOB_WIDTH, POLICY_GLOBALS, STAGE_WIDTH
 
 HIDDEN = 64
 EMBEDDING = 32
@@ -72,6 +72,20 @@ _MESSAGES = {
     "stage_1_message": (MESSAGE, HIDDEN),
     "limit_1_message": (MESSAGE, HIDDEN),
 }
+# The critic, which exists in training only: jobs summed as in the policy, then two layers.
+CRITIC = {
+    "critic_job_1": (JOB_WIDTH, HIDDEN),
+    "critic_job_1_bias": (HIDDEN,),
+    "critic_job_2": (HIDDEN, EMBEDDING),
+    "critic_job_2_bias": (EMBEDDING,),
+    "critic_1_jobs": (EMBEDDING, HIDDEN),
+    "critic_1": (GLOBAL_WIDTH, HIDDEN),
+    "critic_1_bias": (HIDDEN,),
+    "critic_2": (HIDDEN, HIDDEN),
+    "critic_2_bias": (HIDDEN,),
+    "critic_3": (HIDDEN,),
+    "critic_3_bias": (1,),
+}
 # Blocks that enter one sum share its fan-in; weights start uniform within 1 / sqrt(fan-in).
 FAN_IN = {
     "job_1": JOB_WIDTH,
@@ -87,6 +101,11 @@ FAN_IN = {
     "message_in": STAGE_WIDTH,
     "message_send": MESSAGE,
     "message_merge": MESSAGE,
+    "critic_job_1": JOB_WIDTH,
+    "critic_job_2": HIDDEN,
+    "critic_1": EMBEDDING + GLOBAL_WIDTH,
+    "critic_2": HIDDEN,
+    "critic_3": HIDDEN,
 }
 LAST_LAYER_SCALE = 0.1  # a new policy is close to uniform
 
@@ -103,22 +122,38 @@ class Block(NamedTuple):
         return self.start + prod(self.shape)
 
 
-def blocks(messages: bool) -> tuple[Block, ...]:
-    """The blocks of a network with or without message passing, in order."""
-    shapes = _BASE | _MESSAGES
+def _placed(shapes: dict[str, tuple[int, ...]]) -> tuple[Block, ...]:
     placed, at = [], 0
     for name, shape in shapes.items():
-        if name in _MESSAGES and not messages:
-            shape = (1,) * len(shape)  # an unused place-holder keeps compiled code's types the same
         placed.append(Block(name, shape, at))
         at += -(-prod(shape) // ALIGNMENT) * ALIGNMENT
     return tuple(placed)
 
 
+def blocks(messages: bool) -> tuple[Block, ...]:
+    """The blocks of a network with or without message passing, in order."""
+    # An unused place-holder keeps compiled code's types the same.
+    absent = {} if messages else {name: (1,) * len(shape) for name, shape in _MESSAGES.items()}
+    return _placed(_BASE | _MESSAGES | absent)
+
+
+def critic_blocks() -> tuple[Block, ...]:
+    """The critic's blocks, in order."""
+    return _placed(CRITIC)
+
+
 def vector_size(messages: bool) -> int:
-    """Length of the flat vector."""
-    last = blocks(messages)[-1]
-    return -(-last.stop // ALIGNMENT) * ALIGNMENT
+    """Length of the policy's flat vector."""
+    return _size(blocks(messages))
+
+
+def critic_size() -> int:
+    """Length of the critic's flat vector."""
+    return _size(critic_blocks())
+
+
+def _size(placed: tuple[Block, ...]) -> int:
+    return -(-placed[-1].stop // ALIGNMENT) * ALIGNMENT
 
 
 def aligned_zeros(size: int) -> NDArray[np.float32]:
@@ -130,13 +165,22 @@ def aligned_zeros(size: int) -> NDArray[np.float32]:
 
 def initial_vector(rng: np.random.Generator, messages: bool) -> NDArray[np.float32]:
     """Weights of a policy that has learned nothing."""
-    vector = aligned_zeros(vector_size(messages))
-    for block in blocks(messages):
+    return _initial(rng, blocks(messages))
+
+
+def initial_critic(rng: np.random.Generator) -> NDArray[np.float32]:
+    """Weights of a critic that has learned nothing."""
+    return _initial(rng, critic_blocks())
+
+
+def _initial(rng: np.random.Generator, placed: tuple[Block, ...]) -> NDArray[np.float32]:
+    vector = aligned_zeros(_size(placed))
+    for block in placed:
         if block.name.endswith("_bias") or prod(block.shape) == 1:
             continue
         fan_in = next(n for prefix, n in FAN_IN.items() if block.name.startswith(prefix))
         bound = 1 / np.sqrt(fan_in)
-        if block.name in ("stage_3", "limit_3"):
+        if block.name in ("stage_3", "limit_3", "critic_3"):
             bound *= LAST_LAYER_SCALE
         vector[block.start : block.stop] = rng.uniform(-bound, bound, block.stop - block.start)
     return vector

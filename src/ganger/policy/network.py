@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu_
 
-from ganger.policy.features import GLOBAL_WIDTH, JOB_WIDTH, POLICY_GLOBALS
+from ganger.policy.features import POLICY_GLOBALS
 from ganger.policy.layout import (
     EMBEDDING,
-    HIDDEN,
     JOB_SUM_SCALE,
     LEVELS,
     MESSAGE_SCALE,
     SLOPE,
-    aligned_zeros,
+    Block,
     blocks,
+    critic_blocks,
 )
 
 MASKED = -1e4
 
 
 class TorchBatch(NamedTuple):
-    """A minibatch as tensors that share its memory; shapes as in `training.samples.Minibatch`."""
+    """A minibatch as tensors that share its memory; shapes as in `Minibatch`."""
 
     stages: Tensor
     stage_job: Tensor
@@ -73,18 +73,12 @@ def _entropy(log_p: Tensor) -> Tensor:
 
 
 class PolicyNetwork(nn.Module):
-    """The policy; its parameters are views of one flat vector."""
+    """The policy; its parameters are views of one flat vector, which is shared, not copied."""
 
     def __init__(self, vector: NDArray[np.float32], *, messages: bool) -> None:
         super().__init__()
         self.messages = messages
-        flat = aligned_zeros(len(vector))
-        flat[:] = vector
-        self.flat = flat
-        for block in blocks(messages):
-            if messages or block.shape not in ((1,), (1, 1)):
-                view = torch.from_numpy(flat[block.start : block.stop].reshape(block.shape))
-                self.register_parameter(block.name, nn.Parameter(view))
+        self.flat = _register(self, vector, blocks(messages))
 
     def __getattr__(self, name: str) -> Any:  # torch's own says Tensor or Module
         return super().__getattr__(name)
@@ -172,30 +166,33 @@ class PolicyNetwork(nn.Module):
 class Critic(nn.Module):
     """The value of a state, in training only: it also sees the arrivals to come.
 
-    Its output is normalised; `mean` and `scale` turn it into (negative, discounted) job-seconds.
+    Its output is normalised; `mean` and `scale` turn it into (negative, discounted) costs. Its
+    parameters are views of one flat vector too.
     """
 
-    mean: Tensor
-    scale: Tensor
-
-    def __init__(self) -> None:
+    def __init__(self, vector: NDArray[np.float32]) -> None:
         super().__init__()
-        self.job_1 = nn.Linear(JOB_WIDTH, HIDDEN)
-        self.job_2 = nn.Linear(HIDDEN, EMBEDDING)
-        self.head_1 = nn.Linear(EMBEDDING + GLOBAL_WIDTH, HIDDEN)
-        self.head_2 = nn.Linear(HIDDEN, HIDDEN)
-        self.head_3 = nn.Linear(HIDDEN, 1)
-        self.register_buffer("mean", torch.zeros(()))
-        self.register_buffer("scale", torch.ones(()))
+        self.mean, self.scale = 0.0, 1.0
+        self.flat = _register(self, vector, critic_blocks())
+
+    def vector(self) -> NDArray[np.float32]:
+        """A copy of the parameters as one flat vector."""
+        return np.concatenate([self.flat])
+
+    def __getattr__(self, name: str) -> Any:  # torch's own says Tensor or Module
+        return super().__getattr__(name)
 
     def forward(self, batch: TorchBatch) -> Tensor:
         """Normalised values [B]."""
-        embedding = _leaky(self.job_2(_leaky(self.job_1(batch.jobs))))
+        hidden = _leaky(torch.addmm(self.critic_job_1_bias, batch.jobs, self.critic_job_1))
+        embedding = _leaky(torch.addmm(self.critic_job_2_bias, hidden, self.critic_job_2))
         total = embedding.new_zeros(len(batch.globals), EMBEDDING)
         total = total.index_add(0, batch.job_decision, embedding) * JOB_SUM_SCALE
-        hidden = _leaky(self.head_1(torch.cat([total, batch.globals], 1)))
-        values: Tensor = self.head_3(_leaky(self.head_2(hidden)))
-        return values.squeeze(1)
+        hidden = torch.addmm(self.critic_1_bias, total, self.critic_1_jobs)
+        hidden = _leaky(torch.addmm(hidden, batch.globals, self.critic_1))
+        hidden = _leaky(torch.addmm(self.critic_2_bias, hidden, self.critic_2))
+        values: Tensor = hidden @ self.critic_3 + self.critic_3_bias
+        return values
 
     def value(self, batch: TorchBatch) -> Tensor:
         """Values [B] in the reward's unit."""
@@ -207,7 +204,16 @@ class Critic(nn.Module):
 
         Source: van Hasselt et al. 2016, arXiv:1602.07714.
         """
-        self.head_3.weight *= self.scale / scale
-        self.head_3.bias.copy_((self.head_3.bias * self.scale + self.mean - mean) / scale)
-        self.mean.fill_(mean)
-        self.scale.fill_(scale)
+        self.critic_3 *= self.scale / scale
+        self.critic_3_bias.copy_((self.critic_3_bias * self.scale + self.mean - mean) / scale)
+        self.mean, self.scale = mean, scale
+
+
+def _register(
+    module: nn.Module, vector: NDArray[np.float32], placed: tuple[Block, ...]
+) -> NDArray[np.float32]:
+    """Make the blocks of a vector the module's parameters; the vector is shared if aligned."""
+    for block in placed:
+        view = torch.from_numpy(vector[block.start : block.stop].reshape(block.shape))
+        module.register_parameter(block.name, nn.Parameter(view))
+    return vector

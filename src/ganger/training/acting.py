@@ -5,12 +5,13 @@ in between and no GIL, so actors are threads. An environment whose episode ends 
 at once, with jobs and durations from its own random stream.
 """
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ganger.compiled import compiled, records
-from ganger.policy.features import Rows, new_rows, room_needed, write_features
+from ganger.policy.features import GLOBAL_WIDTH, Rows, new_rows, room_needed, write_features
 from ganger.policy.forward import choose_decision
 from ganger.policy.layout import LEVELS
 from ganger.simulator.engine import advance, decide, job_seconds, load
@@ -135,6 +136,12 @@ def _begin_episode(all_environments, i, state, table):
 
 
 @compiled
+def _write_gap(rows, d, environment):
+    """What the critic sees of the environment that its state does not show."""
+    rows.globals[d, GLOBAL_WIDTH - 1] = math.log1p(environment.mean_interarrival_s) / 5
+
+
+@compiled
 def act(all_environments, table, weights, scratch, rows, decisions, steps, messages):
     """Make `steps` decisions in every environment.
 
@@ -164,6 +171,7 @@ def act(all_environments, table, weights, scratch, rows, decisions, steps, messa
                 write_features(
                     state, table, rows, d, messages, _TRUE, scratch.path, scratch.work_path
                 )
+                _write_gap(rows, d, environment)
                 break
             episode_key = derive(environment.key, environment.episode - 1)
             chosen, level, log_p = choose_decision(
@@ -179,6 +187,7 @@ def act(all_environments, table, weights, scratch, rows, decisions, steps, messa
                 derive(derive(episode_key, 2), environment.decision),
                 _TRUE,
             )
+            _write_gap(rows, d, environment)
             decisions.chosen[d] = chosen
             decisions.level[d] = level
             decisions.log_probability[d] = log_p

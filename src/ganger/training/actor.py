@@ -61,7 +61,9 @@ class Actor:
         count = config.environments // config.actors
         self._largest = int(table.templates["stages"].max())
         stages = config.jobs * self._largest
-        self._states = [new_state(config.jobs, stages, config.executors) for _ in range(count)]
+        self._cells = np.arange(count) % len(config.cells)
+        executors = np.array([config.cells[cell][0] for cell in self._cells], np.int32)
+        self._states = [new_state(config.jobs, stages, int(size)) for size in executors]
         environments = records(count, ENVIRONMENT)
         for i, state in enumerate(self._states):
             environments[i]["state"] = state.address
@@ -69,18 +71,18 @@ class Actor:
             environments[i]["key"] = streams.key(config.seed, streams.Stream.ACTOR, stream)
             # First episodes of all lengths, so that not all environments are young at once.
             environments[i]["next_jobs"] = max(1, config.jobs * (i + 1) // count)
-        environments["mean_interarrival_s"] = config.interarrival_s
+        environments["mean_interarrival_s"] = [config.cells[cell][1] for cell in self._cells]
         environments["move_delay_s"] = config.move_delay_s
         environments["jobs"] = config.jobs
-        environments["executors"] = config.executors
+        environments["executors"] = executors
         self._environments = Environments(
             environments=environments,
-            levels=np.tile(limit_levels(config.executors), (count, 1)),
+            levels=np.stack([limit_levels(int(size)) for size in executors]),
             templates=np.zeros(config.jobs, np.int32),
             arrivals_s=np.zeros(config.jobs),
         )
         self._scratch: Scratch = new_scratch(config.jobs, stages, self._largest)
-        self._fair_state = new_state(config.jobs, stages, config.executors)
+        self._fair_state = new_state(config.jobs, stages, int(executors.max()))
         self._fair = parse_scheduler("fair")
         self._room = (4096, 4096, 4096 if config.messages else 1)
 
@@ -106,7 +108,9 @@ class Actor:
         used = (rows.stage_pointer[-1], rows.job_pointer[-1], rows.edge_pointer[-1])
         self._room = tuple(int(n * 1.2) + 4096 for n in used)  # type: ignore[assignment]
         outcomes = self._outcomes(decisions.episodes[: decisions.cursor[2]])
-        samples = ActorTrajectory(rows, decisions, self._environments.levels, config.steps)
+        samples = ActorTrajectory(
+            rows, decisions, self._environments.levels, self._cells, config.steps
+        )
         return ActedTrajectory(samples, outcomes, time.perf_counter() - begin)
 
     def _outcomes(self, finished: np.ndarray) -> list[EpisodeOutcome]:
@@ -125,7 +129,7 @@ class Actor:
                 self.table,
                 templates,
                 arrivals_s,
-                self._config.executors,
+                int(environment["executors"]),
                 self._config.move_delay_s,
                 np.uint64(streams.derive(key, 1)),  # compiled code returns a Python int
             )

@@ -3,6 +3,9 @@
 from ganger.config import Config
 from ganger.errors import ConfigError
 
+EXECUTORS, INTERARRIVAL_S = 50, 25.0
+"""Of the cluster that is meant unless another is named."""
+
 
 class LearningConfig(Config, frozen=True, kw_only=True):
     """How the learner learns."""
@@ -53,14 +56,15 @@ class TrainConfig(Config, frozen=True, kw_only=True):
 
     workload: str = "synthetic"
     """What jobs are drawn from: synthetic, tpch:DIR or a .jobs.jsonl file."""
-    executors: int = 50
-    """Executors in each simulated cluster."""
+    executors: int | tuple[int, ...] = EXECUTORS
+    """Executors in each simulated cluster. Several numbers: one policy for clusters of all these
+    sizes, under each of the mean times between arrivals."""
     move_delay_s: float = 2.0
     """Seconds an executor needs to change jobs."""
     jobs: int = 50
     """Jobs in an episode."""
-    interarrival_s: float = 25.0
-    """Mean seconds between two arrivals."""
+    interarrival_s: float | tuple[float, ...] = INTERARRIVAL_S
+    """Mean seconds between two arrivals; 0: all jobs at once. Several numbers: as for executors."""
     actors: int = 1
     """Acting threads. The learner needs a core of its own."""
     environments: int = 96
@@ -78,19 +82,37 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     learning: LearningConfig = LearningConfig()
 
     def __post_init__(self) -> None:
-        for name in ("executors", "jobs", "actors", "environments", "steps"):
+        for name in ("jobs", "actors", "environments", "steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 or more")
+        for executors, interarrival_s in self.cells:
+            if executors < 1:
+                raise ConfigError(f"executors is {executors}; expected 1 or more")
+            if not 0 <= interarrival_s < float("inf"):
+                raise ConfigError(f"interarrival_s is {interarrival_s}; expected 0 or more")
+        if not self.cells:
+            raise ConfigError("executors and interarrival_s need a value each")
         if self.environments % self.actors:
             raise ConfigError(
                 f"{self.environments} environments cannot be shared out evenly among "
                 f"{self.actors} actors; choose a multiple"
             )
-        if not 0 < self.interarrival_s < float("inf"):
-            raise ConfigError(f"interarrival_s is {self.interarrival_s}; expected more than 0")
+        if len(self.cells) > self.environments // self.actors:
+            raise ConfigError(
+                f"{len(self.cells)} combinations of executors and interarrival_s, but an actor has "
+                f"{self.environments // self.actors} environments; each needs at least one"
+            )
         if not 0 < self.minutes < float("inf"):
             raise ConfigError(f"minutes is {self.minutes}; expected more than 0")
         if self.decisions is not None and self.decisions < 1:
             raise ConfigError(f"decisions is {self.decisions}; expected 1 or more")
         if self.seed < 0:
             raise ConfigError(f"seed is {self.seed}; expected 0 or more")
+
+    @property
+    def cells(self) -> tuple[tuple[int, float], ...]:
+        """Every combination of executors and mean seconds between arrivals."""
+        sizes = self.executors if isinstance(self.executors, tuple) else (self.executors,)
+        gaps = self.interarrival_s
+        gaps = gaps if isinstance(gaps, tuple) else (gaps,)
+        return tuple((executors, gap) for executors in sizes for gap in gaps)

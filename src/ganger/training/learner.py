@@ -18,15 +18,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ganger import streams
-from ganger.errors import ConfigError, TrainingError
-from ganger.policy.layout import initial_vector
-from ganger.policy.network import Critic, PolicyNetwork, TorchBatch
+from ganger.errors import TrainingError
+from ganger.policy.layout import aligned_zeros, initial_critic, initial_vector
+from ganger.policy.network import Critic, PolicyNetwork
+from ganger.training.backend import (
+    Backend,
+    CompiledBackend,
+    TorchBackend,
+    Wanted,
+    Weighting,
+)
+from ganger.training.cells import Cells
 from ganger.training.config import LearningConfig, TrainConfig
 from ganger.training.samples import ActorTrajectory, Samples
 from ganger.training.vtrace import vtrace
 
-_RECOMPUTE = 2048  # decisions in one forward pass without gradients
 _NORMALISER_DECAY = 0.9
+_SMALLEST_SCALE = 1e-3
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 
 
@@ -53,25 +61,30 @@ class NonFiniteError(TrainingError):
 class Learner:
     """Policy, critic and optimiser."""
 
-    def __init__(self, config: TrainConfig, vector: NDArray[np.float32] | None = None) -> None:
+    def __init__(
+        self, config: TrainConfig, cells: Cells, vector: NDArray[np.float32] | None = None
+    ) -> None:
+        """`vector`: the policy to start from, else a new one."""
         self.config: LearningConfig = config.learning
-        discount_time_s, lambda_time_s = self.config.discount_time_s, self.config.lambda_time_s
-        if discount_time_s is None or lambda_time_s is None:
-            raise ConfigError(
-                "the learner needs discount_time_s and lambda_time_s: see with_horizon"
-            )
-        self._discount_time_s, self._lambda_time_s = discount_time_s, lambda_time_s
+        self.cells = cells
         if vector is None:
             rng = streams.rng(config.seed, streams.Stream.LEARNER)
             vector = initial_vector(rng, config.messages)
+        critic_vector = initial_critic(streams.rng(config.seed, streams.Stream.LEARNER, 2))
         self._rng = streams.rng(config.seed, streams.Stream.LEARNER, 1)
-        self.policy = PolicyNetwork(vector, messages=config.messages)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(streams.key(config.seed, streams.Stream.LEARNER, 2) >> 1))
-            self.critic = Critic()
-        self._parameters = [*self.policy.parameters(), *self.critic.parameters()]
+        # One flat vector of all that is learned: one tensor for the optimiser.
+        flat = aligned_zeros(len(vector) + len(critic_vector))
+        flat[: len(vector)] = vector
+        flat[len(vector) :] = critic_vector
+        self.policy = PolicyNetwork(flat[: len(vector)], messages=config.messages)
+        self.critic = Critic(flat[len(vector) :])
+        gradient = aligned_zeros(len(flat))
+        self._parameters = torch.nn.Parameter(torch.from_numpy(flat))
+        self._parameters.grad = torch.from_numpy(gradient)
+        backend = TorchBackend if config.messages else CompiledBackend
+        self._backend: Backend = backend(self.policy, self.critic, gradient)
         self.optimiser = torch.optim.Adam(
-            self._parameters, lr=self.config.learning_rate, fused=True
+            [self._parameters], lr=self.config.learning_rate, fused=True
         )
         self._value_mean, self._value_square, self._updates = 0.0, 0.0, 0
 
@@ -92,27 +105,16 @@ class Learner:
             group["lr"] = learning_rate
 
         samples = Samples(trajectories)
-        log_p, value = self._recompute(samples)
-        elapsed_s = torch.from_numpy(samples.elapsed_s[:, :-1].T)
-        log_rho = (log_p[:, :-1] - torch.from_numpy(samples.log_probability[:, :-1])).T
-        targets = vtrace(
-            log_rho,
-            reward=torch.from_numpy(-samples.cost[:, :-1].T),
-            discount=(-elapsed_s / self._discount_time_s).exp()
-            * (1 - torch.from_numpy(samples.done[:, :-1].T).float()),
-            value=value[:, :-1].T,
-            bootstrap_value=value[:, -1],
-            lambda_=(-elapsed_s / self._lambda_time_s).exp(),
-            rho_bar=config.rho_bar,
-            c_bar=config.c_bar,
-        )
-        target = targets.targets.T.reshape(-1)
-        advantage = targets.advantages.T.reshape(-1)
-        explained = 1 - (target - value[:, :-1].reshape(-1)).var() / target.var().clamp(min=1e-12)
-        self._normalise(target)
-        goal = (target - self.critic.mean) / self.critic.scale
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-6)
-        start_log_p = log_p[:, :-1].reshape(-1)
+        shape = samples.log_probability.shape
+        log_p, normalised = self._backend.look(samples)
+        value = torch.from_numpy(normalised.reshape(shape)) * self.critic.scale + self.critic.mean
+        start = log_p.reshape(shape)[:, :-1]
+        log_rho = torch.from_numpy((start - samples.log_probability[:, :-1]).T)
+        targets, advantage = self._targets(samples, value, log_rho)
+        explained = 1 - (targets - value[:, :-1].reshape(-1)).var() / targets.var().clamp(min=1e-12)
+        self._normalise(targets)
+        goal = ((targets - self.critic.mean) / self.critic.scale).numpy()
+        start = np.ascontiguousarray(start).reshape(-1)
 
         made = samples.made
         sums = np.zeros(5)
@@ -121,17 +123,14 @@ class Learner:
         for _ in range(config.epochs):
             order = self._rng.permutation(len(made))
             for part in np.array_split(order, max(1, round(len(order) / config.minibatch))):
-                batch = TorchBatch.of(samples.gather(made[part]))
-                taken = torch.from_numpy(part)
-                losses = self._step(
-                    batch, advantage[taken], goal[taken], start_log_p[taken], entropy_weight
-                )
+                wanted = Wanted(advantage[part], goal[part], start[part])
+                weighting = Weighting(config.clip, config.value_weight, entropy_weight)
+                losses = self._backend.gradients(samples, made[part], wanted, weighting)
+                norm = torch.nn.utils.clip_grad_norm_([self._parameters], config.gradient_clip)
+                losses = np.append(losses, float(norm))
                 if not np.isfinite(losses).all():
-                    raise NonFiniteError(
-                        f"a loss is not finite after {self._updates} updates (policy {losses[0]}, "
-                        f"value {losses[1]}, gradient {losses[4]}); lower the learning rate",
-                        {name: np.asarray(tensor) for name, tensor in batch._asdict().items()},
-                    )
+                    raise self._not_finite(losses, samples, made[part])
+                self.optimiser.step()
                 sums += losses
                 steps += 1
             if sums[3] / steps > config.kl_limit:
@@ -156,20 +155,42 @@ class Learner:
             "update_s": time.perf_counter() - begin,
         }
 
-    @torch.no_grad()
-    def _recompute(self, samples: Samples) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and values under the present parameters, each [N, T + 1]."""
-        shape = samples.log_probability.shape
-        total = shape[0] * shape[1]
-        log_p, value = torch.zeros(total), torch.zeros(total)
-        # The observations that only bootstrap have no action; they stand for one (stage 0, level 0)
-        # whose log-probability nobody reads.
-        for first in range(0, total, _RECOMPUTE):
-            index = np.arange(first, min(first + _RECOMPUTE, total))
-            batch = TorchBatch.of(samples.gather(index))
-            log_p[first : first + len(index)] = self.policy(batch).log_probability
-            value[first : first + len(index)] = self.critic.value(batch)
-        return log_p.view(shape), value.view(shape)
+    def close(self) -> None:
+        """End its threads."""
+        self._backend.close()
+
+    def _targets(
+        self, samples: Samples, value: Tensor, log_rho: Tensor
+    ) -> tuple[Tensor, NDArray[np.float32]]:
+        """Goals of the value and normalised advantages of the decisions made, each [N x T]."""
+        cells, of = self.cells, samples.cells
+        elapsed_s = torch.from_numpy(samples.elapsed_s[:, :-1].T)
+        done = torch.from_numpy(samples.done[:, :-1].T).float()
+        targets = vtrace(
+            log_rho,
+            reward=torch.from_numpy((-samples.cost[:, :-1] / cells.cost_unit[of, None]).T),
+            discount=(-elapsed_s / torch.from_numpy(cells.discount_time_s[of])).exp() * (1 - done),
+            value=value[:, :-1].T,
+            bootstrap_value=value[:, -1],
+            lambda_=(-elapsed_s / torch.from_numpy(cells.lambda_time_s[of])).exp(),
+            rho_bar=self.config.rho_bar,
+            c_bar=self.config.c_bar,
+        )
+        advantage = targets.advantages.T.numpy().copy()
+        for cell in np.unique(of):  # no cell drowns another
+            own = advantage[of == cell]
+            advantage[of == cell] = (own - own.mean()) / (own.std() + 1e-6)
+        return targets.targets.T.reshape(-1), advantage.reshape(-1)
+
+    def _not_finite(
+        self, losses: NDArray[np.float64], samples: Samples, index: NDArray[np.int64]
+    ) -> NonFiniteError:
+        batch = samples.gather(index)
+        return NonFiniteError(
+            f"a loss is not finite after {self._updates} updates (policy {losses[0]}, "
+            f"value {losses[1]}, gradient {losses[4]}); lower the learning rate",
+            {name: getattr(batch, name) for name in batch.FIELDS},
+        )
 
     def _normalise(self, target: Tensor) -> None:
         """Follow the targets' mean and scale; what the critic says does not change."""
@@ -178,32 +199,7 @@ class Learner:
         square = float((target * target).mean())
         self._value_square = decay * self._value_square + (1 - decay) * square
         variance = max(self._value_square - self._value_mean**2, 0.0)
-        self.critic.renormalise(self._value_mean, variance**0.5 + 1e-3)
-
-    def _step(
-        self,
-        batch: TorchBatch,
-        advantage: Tensor,
-        goal: Tensor,
-        start_log_p: Tensor,
-        entropy_weight: float,
-    ) -> NDArray[np.float64]:
-        """One gradient step: policy loss, value loss, entropy, KL from the start, gradient norm."""
-        config = self.config
-        output = self.policy(batch)
-        change = output.log_probability - start_log_p
-        ratio = change.exp()
-        clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
-        policy_loss = -torch.min(ratio * advantage, clipped * advantage).mean()
-        value_loss = (self.critic(batch) - goal).pow(2).clamp(max=25).mean()
-        entropy = output.entropy.mean()
-        loss = policy_loss + config.value_weight * value_loss - entropy_weight * entropy
-        self.optimiser.zero_grad()
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, config.gradient_clip)
-        self.optimiser.step()
-        kl = (ratio - 1 - change).mean()
-        return torch.stack([policy_loss, value_loss, entropy, kl, norm]).detach().double().numpy()
+        self.critic.renormalise(self._value_mean, variance**0.5 + _SMALLEST_SCALE)
 
 
 def _geometric(first: float, last: float, progress: float) -> float:

@@ -11,30 +11,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import torch
 
-from ganger import streams
 from ganger.errors import TrainingError
-from ganger.evaluation.compare import BASELINE
-from ganger.evaluation.episodes import JobLists
 from ganger.policy.checkpoint import fingerprint
-from ganger.simulator.simulate import Cluster
 from ganger.simulator.table import build_table
 from ganger.training.actor import ActedTrajectory, Actor, run_actor
+from ganger.training.cells import measure_cells
 from ganger.training.config import TrainConfig
 from ganger.training.exchange import Parameters
 from ganger.training.exchange.local import ParameterStore, TrajectoryQueue
 from ganger.training.learner import Learner, NonFiniteError, keep_freed_memory
 from ganger.training.run_directory import RunDirectory
-from ganger.workload import JobSource, load_source
+from ganger.workload import load_source
 
 _log = logging.getLogger(__name__)
 
 _CHECKPOINT_S = 30.0
 _RECENT = 32  # episodes whose JCT is averaged for the progress
-_HORIZON_LISTS = 8
 _LOOK_UP_S = 0.2  # how often a waiting learner looks whether it should stop
 
 Progress = Callable[[dict[str, Any]], None]
@@ -72,9 +67,9 @@ def train(
     keep_freed_memory()
     source = load_source(config.workload)
     table = build_table(source.templates("train"))
-    config = with_horizon(config, source)
+    cells = measure_cells(config, source)
     actors = [Actor(config, table, index) for index in range(config.actors)]
-    learner = Learner(config)
+    learner = Learner(config, cells)
     run = RunDirectory.create(run_path, config=config, seed=config.seed)
     store = ParameterStore(learner.policy.vector(), version=0)
     # One trajectory of each actor may wait: the learner always has work, and lag stays near one.
@@ -101,36 +96,9 @@ def train(
         for thread in threads:
             if thread.ident is not None:  # it was started
                 thread.join()
+        learner.close()
         run.close()
     return Outcome(reason, loop.updates, loop.decisions, run.path)
-
-
-def with_horizon(config: TrainConfig, source: JobSource) -> TrainConfig:
-    """The settings with the discount and lambda times filled in.
-
-    A decision matters for about as long as jobs stay. Measured on TPC-H: 200 s where jobs take a
-    minute, about 1,000 s in an overload where they take a quarter of an hour.
-    """
-    learning = config.learning
-    discount_time_s, lambda_time_s = learning.discount_time_s, learning.lambda_time_s
-    if discount_time_s is None:
-        lists = JobLists(
-            source,
-            cluster=Cluster(executors=config.executors, move_delay_s=config.move_delay_s),
-            jobs=config.jobs,
-            interarrival_s=config.interarrival_s,
-            seed=config.seed,
-            stream=streams.Stream.TUNING,
-            split="train",
-        )
-        mean_jct_s = float(lists.all_jct_s([BASELINE], range(_HORIZON_LISTS)).mean())
-        discount_time_s = 25 * max(mean_jct_s, 1e-6) ** 0.5
-    if lambda_time_s is None:
-        lambda_time_s = 0.15 * discount_time_s
-    learning = msgspec.structs.replace(
-        learning, discount_time_s=discount_time_s, lambda_time_s=lambda_time_s
-    )
-    return msgspec.structs.replace(config, learning=learning)
 
 
 def warm_up(config: TrainConfig, actor: Actor, learner: Learner) -> None:
@@ -142,7 +110,7 @@ def warm_up(config: TrainConfig, actor: Actor, learner: Learner) -> None:
                 for name in config.__struct_fields__
                 if name not in ("environments", "actors", "steps")
             },
-            environments=2,
+            environments=2 * len(config.cells),
             actors=1,
             steps=4,
         ),
@@ -150,8 +118,9 @@ def warm_up(config: TrainConfig, actor: Actor, learner: Learner) -> None:
         0,
     )
     acted = short.act(Parameters(learner.policy.vector(), 0))
-    trial = Learner(config, learner.policy.vector())
+    trial = Learner(config, learner.cells, learner.policy.vector())
     trial.update([acted.samples], 0.0)
+    trial.close()
 
 
 class _Loop:
@@ -244,9 +213,11 @@ class _Loop:
     def save(self) -> None:
         """Write a checkpoint."""
         config, learner = self._config, self._learner
-        tensors: dict[str, Any] = {"policy": learner.policy.vector()}
-        for name, tensor in learner.critic.state_dict().items():
-            tensors[f"critic.{name}"] = tensor.numpy()
+        tensors: dict[str, Any] = {
+            "policy": learner.policy.vector(),
+            "critic": learner.critic.vector(),
+            "critic_scale": np.array([learner.critic.mean, learner.critic.scale]),
+        }
         metadata = {
             "messages": config.messages,
             "layout": fingerprint(config.messages),

@@ -1,0 +1,122 @@
+"""The compiled losses and gradients are those of torch, decision for decision and in sum."""
+
+import numpy as np
+import pytest
+
+from ganger.policy.layout import (
+    aligned_zeros,
+    blocks,
+    critic_blocks,
+    initial_critic,
+    initial_vector,
+    vector_size,
+)
+from ganger.policy.network import Critic, PolicyNetwork
+from ganger.simulator.table import build_table
+from ganger.training.actor import Actor
+from ganger.training.backend import CompiledBackend, TorchBackend, Wanted, Weighting
+from ganger.training.config import TrainConfig
+from ganger.training.exchange import Parameters
+from ganger.training.samples import Samples
+from ganger.workload import Pool, Stage, synthetic_stages
+
+
+def random_vector(scale=1.5, seed=0):
+    rng = np.random.default_rng(seed)
+    flat = aligned_zeros(vector_size(False))
+    flat[:] = initial_vector(rng, False) * np.float32(scale)
+    critic = initial_critic(rng) * np.float32(scale)
+    for vector, placed in ((flat, blocks(False)), (critic, critic_blocks())):
+        for block in placed:
+            if block.name in ("stage_3", "limit_3", "critic_3"):
+                vector[block.start : block.stop] *= 10
+            if block.name.endswith("_bias"):
+                vector[block.start : block.stop] = rng.normal(0, 0.1, block.stop - block.start)
+    return flat, critic
+
+
+def wide_job():
+    stages = [Stage(id="0", parents=(), task_count=2, durations=Pool((1.0,)))]
+    stages += [
+        Stage(id=str(i), parents=("0",), task_count=1 + i % 3, durations=Pool((2.0, 5.0)))
+        for i in range(1, 700)
+    ]
+    return tuple(stages)
+
+
+def acted(vector, executors, stages=None, **settings):
+    table = build_table(stages or [synthetic_stages(0, i) for i in range(20)])
+    given = {"jobs": 8, "environments": 3, "steps": 40, "interarrival_s": 1500 / executors}
+    config = TrainConfig(executors=executors, seed=executors, **(given | settings))
+    samples = Samples([Actor(config, table, 0).act(Parameters(vector, 0)).samples])
+    return samples
+
+
+def backends(policy_vector, critic_vector, threads=2):
+    made = []
+    for cls, extra in ((TorchBackend, ()), (CompiledBackend, (threads,))):
+        policy = PolicyNetwork(policy_vector.copy(), messages=False)
+        critic = Critic(critic_vector.copy())
+        gradient = aligned_zeros(len(policy_vector) + len(critic_vector))
+        made.append((cls(policy, critic, gradient, *extra), gradient))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("executors", "settings"),
+    [(1, {}), (3, {}), (10, {}), (50, {}), (7, {"stages": [wide_job()], "jobs": 3, "steps": 20})],
+)
+def test_the_compiled_backend_is_torchs(executors, settings):
+    policy_vector, critic_vector = random_vector(seed=executors)
+    behaviour, _ = random_vector(seed=executors + 100)
+    samples = acted(behaviour, executors, **settings)
+    (torch_backend, torch_gradient), (mine, gradient) = backends(policy_vector, critic_vector)
+    log_p, value = mine.look(samples)
+    torch_log_p, torch_value = torch_backend.look(samples)
+    made = samples.made  # the others have no action
+    np.testing.assert_allclose(log_p[made], torch_log_p[made], atol=2e-5, rtol=1e-5)
+    np.testing.assert_allclose(value, torch_value, atol=2e-5, rtol=1e-5)
+
+    rng = np.random.default_rng(executors)
+    index = rng.permutation(samples.made)[:101]  # not a multiple of any block
+    wanted = Wanted(
+        rng.normal(0, 1, len(index)).astype(np.float32),
+        (value[index] + rng.normal(0, 3, len(index))).astype(np.float32),  # some beyond the clamp
+        (log_p[index] + rng.normal(0, 0.3, len(index))).astype(np.float32),  # some clipped
+    )
+    weighting = Weighting(clip=0.2, value=0.5, entropy=0.03)
+    sums = mine.gradients(samples, index, wanted, weighting)
+    torch_sums = torch_backend.gradients(samples, index, wanted, weighting)
+    np.testing.assert_allclose(sums, torch_sums, rtol=1e-4, atol=1e-5)
+    placed = [(b.name, b.start, b.stop) for b in blocks(False)]
+    placed += [
+        (b.name, len(policy_vector) + b.start, len(policy_vector) + b.stop) for b in critic_blocks()
+    ]
+    overall = np.abs(torch_gradient[: len(policy_vector)]).max()
+    for name, start, stop in placed:
+        largest = np.abs(torch_gradient[start:stop]).max()
+        np.testing.assert_allclose(
+            gradient[start:stop],
+            torch_gradient[start:stop],
+            atol=1e-4 * largest + 1e-5 * overall,
+            err_msg=name,
+        )
+        if executors > 1 and not name.startswith(("message", "job_1_m", "stage_1_m", "limit_1_m")):
+            assert largest > 0, name
+
+
+def test_the_number_of_threads_does_not_change_a_bit():
+    policy_vector, critic_vector = random_vector()
+    samples = acted(policy_vector, 10)
+    rng = np.random.default_rng(0)
+    index = samples.made[:77]
+    wanted = Wanted(*rng.normal(0, 1, (3, len(index))).astype(np.float32))
+    seen = []
+    for threads in (1, 2, 5):
+        _, (mine, gradient) = backends(policy_vector, critic_vector, threads)
+        looked = mine.look(samples)
+        sums = mine.gradients(samples, index, wanted, Weighting(0.2, 0.5, 0.01))
+        seen.append((*looked, sums, gradient.copy()))
+    for other in seen[1:]:
+        for a, b in zip(seen[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
