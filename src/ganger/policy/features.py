@@ -84,7 +84,8 @@ FUTURE_FEATURES = (
     "log_to_come: log1p(jobs) / 4",
     *(
         f"{what}, each weighted exp(-seconds until arrival / {horizon:.0f})"
-        for what in ("count", "work / 1000", "log1p(work) / 5")
+        # The weight in the objective: unless that weighs jobs, 1.
+        for what in ("job's weight", "work / 1000", "log1p(work) / 5")
         for horizon in FUTURE_HORIZONS_S
     ),
     *(
@@ -351,7 +352,9 @@ def write_future(state, table, g):
     at += 2
     for k in range(min(to_come, _LOOK_AHEAD)):
         job = state.jobs[clock.arrived + k]
-        work = table.templates[job.template].work_s
+        template = table.templates[job.template]
+        work = template.work_s
+        weight = template.weight
         log_work = math.log1p(work) / 5
         wait = job.arrival_s - clock.now
         # exp(-wait / h) for all horizons from one exponential: 600 s is a multiple of each.
@@ -360,9 +363,9 @@ def write_future(state, table, g):
         w100 = w200 * w200
         w60 = w200 * w200 * w200 * w600
         w20 = w60 * w60 * w60
-        g[at] += w20
-        g[at + 1] += w60
-        g[at + 2] += w200 / 3
+        g[at] += w20 * weight
+        g[at + 1] += w60 * weight
+        g[at + 2] += w200 * weight / 3
         g[at + 3] += w20 * work / 1000
         g[at + 4] += w60 * work / 1000
         g[at + 5] += w200 * work / 3000

@@ -2,6 +2,7 @@
 
 from ganger.config import Config
 from ganger.errors import ConfigError
+from ganger.simulator.objectives import OBJECTIVES
 
 
 class LearningConfig(Config, frozen=True, kw_only=True):
@@ -61,6 +62,10 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     """Jobs in an episode."""
     interarrival_s: float = 25.0
     """Mean seconds between two arrivals."""
+    objective: str = "mean"
+    """What to make small: mean, weighted, tail (job completion times), slowdown or makespan."""
+    weights: dict[str, float] = {}  # noqa: RUF012  # msgspec copies it for every instance
+    """How much the jobs of a user count in the weighted objective; of any other user, 1."""
     actors: int = 1
     """Acting threads. The learner needs a core of its own."""
     environments: int = 96
@@ -81,6 +86,15 @@ class TrainConfig(Config, frozen=True, kw_only=True):
         for name in ("executors", "jobs", "actors", "environments", "steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 or more")
+        if self.objective not in OBJECTIVES:
+            raise ConfigError(f"objective is {self.objective!r}; there are {', '.join(OBJECTIVES)}")
+        if self.objective == "weighted" and not self.weights:
+            raise ConfigError("objective weighted needs weights: how much the jobs of a user count")
+        if self.objective != "weighted" and self.weights:
+            raise ConfigError(f"weights are for objective weighted; objective is {self.objective}")
+        for user, weight in self.weights.items():
+            if not 0 < weight < float("inf"):
+                raise ConfigError(f"weights: {user} has {weight}; expected more than 0")
         if self.environments % self.actors:
             raise ConfigError(
                 f"{self.environments} environments cannot be shared out evenly among "

@@ -21,12 +21,12 @@ from ganger.evaluation.compare import BASELINE
 from ganger.evaluation.episodes import JobLists
 from ganger.policy.checkpoint import fingerprint
 from ganger.simulator.simulate import Cluster
-from ganger.simulator.table import build_table
 from ganger.training.actor import ActedTrajectory, Actor, run_actor
 from ganger.training.config import TrainConfig
 from ganger.training.exchange import Parameters
 from ganger.training.exchange.local import ParameterStore, TrajectoryQueue
 from ganger.training.learner import Learner, NonFiniteError, keep_freed_memory
+from ganger.training.objective import training_table
 from ganger.training.run_directory import RunDirectory
 from ganger.workload import JobSource, load_source
 
@@ -71,7 +71,7 @@ def train(
     torch.set_num_threads(1)  # the other cores act
     keep_freed_memory()
     source = load_source(config.workload)
-    table = build_table(source.templates("train"))
+    table = training_table(config, source)
     config = with_horizon(config, source)
     actors = [Actor(config, table, index) for index in range(config.actors)]
     learner = Learner(config)
@@ -109,7 +109,8 @@ def with_horizon(config: TrainConfig, source: JobSource) -> TrainConfig:
     """The settings with the discount and lambda times filled in.
 
     A decision matters for about as long as jobs stay. Measured on TPC-H: 200 s where jobs take a
-    minute, about 1,000 s in an overload where they take a quarter of an hour.
+    minute, about 1,000 s in an overload where they take a quarter of an hour. For the makespan it
+    matters until the last job ends.
     """
     learning = config.learning
     discount_time_s, lambda_time_s = learning.discount_time_s, learning.lambda_time_s
@@ -123,8 +124,12 @@ def with_horizon(config: TrainConfig, source: JobSource) -> TrainConfig:
             stream=streams.Stream.TUNING,
             split="train",
         )
-        mean_jct_s = float(lists.all_jct_s([BASELINE], range(_HORIZON_LISTS)).mean())
-        discount_time_s = 25 * max(mean_jct_s, 1e-6) ** 0.5
+        jct_s = lists.all_jct_s([BASELINE], range(_HORIZON_LISTS))
+        if config.objective == "makespan":
+            finish_s = lists.jobs_of(range(_HORIZON_LISTS)).arrival_s + jct_s[0]
+            discount_time_s = max(float(finish_s.max(axis=1).mean()), 1e-6)  # the first job is at 0
+        else:
+            discount_time_s = 25 * max(float(jct_s.mean()), 1e-6) ** 0.5
     if lambda_time_s is None:
         lambda_time_s = 0.15 * discount_time_s
     learning = msgspec.structs.replace(
@@ -172,7 +177,7 @@ class _Loop:
         self._learner = learner
         self._store = store
         self._queue = queue
-        self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
+        self._recent: deque[tuple[float, float, float]] = deque(maxlen=_RECENT)
         self._saved_at = self._begin = time.perf_counter()
 
     def run_until(self, stop: threading.Event, progress: Progress | None) -> str:
@@ -223,8 +228,8 @@ class _Loop:
         waiting = self._queue.waiting()
         for one in acted:
             for outcome in one.outcomes:
-                self._recent.append((outcome.mean_jct_s, outcome.fair_mean_jct_s))
-        mine, fair = np.array(self._recent).reshape(-1, 2).T
+                self._recent.append((outcome.mean_jct_s, outcome.fair_mean_jct_s, outcome.ratio))
+        mine, fair, ratio = np.array(self._recent).reshape(-1, 3).T
         metrics |= {
             "elapsed_s": elapsed_s,
             "decisions": self.decisions,
@@ -238,7 +243,7 @@ class _Loop:
             "queue_depth": self._queue.depth,
             "recent_jct_s": float(mine.mean()) if len(mine) else None,
             "recent_fair_jct_s": float(fair.mean()) if len(fair) else None,
-            "recent_ratio": float((mine / fair).mean()) if len(mine) else None,
+            "recent_ratio": float(ratio.mean()) if len(ratio) else None,
         }
 
     def save(self) -> None:
@@ -255,6 +260,8 @@ class _Loop:
             "move_delay_s": config.move_delay_s,
             "jobs": config.jobs,
             "interarrival_s": config.interarrival_s,
+            "objective": config.objective,
+            "weights": config.weights,
             "decisions": self.decisions,
             "seed": config.seed,
         }

@@ -24,6 +24,7 @@ from ganger.workload.sources import (
     job_list_workload,
     load_source,
     random_workload,
+    template_users,
 )
 from ganger.workload.synthetic import SyntheticConfig, synthetic_stages
 
@@ -50,6 +51,7 @@ __all__ = [
     "read_workload",
     "synthetic_stages",
     "task_estimate_s",
+    "template_users",
     "topological_order",
     "work_s",
     "write_jobs",

@@ -122,12 +122,21 @@ class Stage(
     """What a scheduler is told about one task's duration; None: the mean of all values."""
 
 
-class Job(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
+class Job(
+    Struct,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
     """A DAG of stages that arrives at one moment. Stages may be listed in any order."""
 
     id: str
     arrival_s: float
     stages: tuple[Stage, ...]
+    user: str | None = None
+    """Whose job it is, or of which class: what weights are given to."""
 
 
 class Workload(Struct, frozen=True):

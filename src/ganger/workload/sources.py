@@ -93,6 +93,13 @@ class FileSource:
         return self.trace
 
     def templates(self, split: Split) -> Templates:
+        return tuple(job.stages for job in self._distinct(split))
+
+    def users(self, split: Split) -> tuple[str | None, ...]:
+        """Whose job each template is: what two users share are two templates."""
+        return tuple(job.user for job in self._distinct(split))
+
+    def _distinct(self, split: Split) -> list[Job]:
         jobs = self.trace.jobs
         cut = len(jobs) * 4 // 5
         part = jobs[:cut] if split == "train" else jobs[cut:]
@@ -100,7 +107,14 @@ class FileSource:
             raise WorkloadError(
                 f"{self.name}: {len(jobs)} jobs leave none to {split} with; expected 2 or more"
             )
-        return tuple({id(job.stages): job.stages for job in part}.values())
+        return list({(id(job.stages), job.user): job for job in part}.values())
+
+
+def template_users(source: JobSource, split: Split) -> tuple[str | None, ...]:
+    """Whose job each template of the source is; None where nobody is named."""
+    if isinstance(source, FileSource):
+        return source.users(split)
+    return (None,) * len(source.templates(split))
 
 
 def load_source(spec: str) -> JobSource:
@@ -155,7 +169,7 @@ def random_workload(
         raise WorkloadError(f"interarrival_s is {interarrival_s}; expected seconds, 0 or more")
     if seed < 0 or index < 0:
         raise WorkloadError(f"seed is {seed}, index is {index}; expected 0 or more")
-    templates = source.templates(split)
+    templates, users = source.templates(split), template_users(source, split)
     stream = Stream.JOB_LIST if split == "train" else Stream.EVALUATION
     chosen = np.empty(jobs, np.int32)
     arrivals_s = np.empty(jobs, np.float64)
@@ -163,7 +177,7 @@ def random_workload(
     draw_job_list(key, jobs, float(interarrival_s), len(templates), chosen, arrivals_s)
     return Workload(
         tuple(
-            Job(id=str(i), arrival_s=arrival_s, stages=templates[template])
+            Job(id=str(i), arrival_s=arrival_s, stages=templates[template], user=users[template])
             for i, (template, arrival_s) in enumerate(
                 zip(chosen.tolist(), arrivals_s.tolist(), strict=True)
             )
