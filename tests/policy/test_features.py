@@ -188,6 +188,22 @@ def test_the_critic_sees_the_arrivals_to_come(workload, executors, seed):
     drive(Cluster(executors=executors), workload, RandomDecisions(seed), look=look)
 
 
+def test_the_critic_sees_the_weights_of_the_jobs_to_come():
+    stages = (Stage(id="x", task_count=1, durations=Pool((5.0,))),)
+    jobs = (Job(id=str(i), arrival_s=7.0 * i, stages=stages) for i in range(3))
+    episode = prepare(Workload(tuple(jobs)))
+    seen = []
+    for weight in (1.0, 2.5):
+        episode.table.templates["weight"] = weight
+        state = load_episode(episode, Cluster(executors=1), seed=0)
+        assert engine.advance(state, episode.table) == 1
+        seen.append(features(state, episode.table, every_stage=False, future=True).globals[0])
+    weighs = np.zeros(GLOBAL_WIDTH, bool)
+    weighs[POLICY_GLOBALS + 2 : POLICY_GLOBALS + 5] = True
+    np.testing.assert_allclose(seen[1][weighs], 2.5 * seen[0][weighs], rtol=1e-6)
+    np.testing.assert_array_equal(seen[1][~weighs], seen[0][~weighs])
+
+
 NASTY = {
     "endless tasks": Pool((1e15,)),
     "no duration": PerTask((0.0,) * 3),

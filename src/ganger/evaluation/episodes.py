@@ -21,7 +21,7 @@ from ganger.simulator.state import State, new_state
 from ganger.simulator.table import TableBuilder
 from ganger.streams import Stream
 from ganger.workload.arrivals import draw_job_list
-from ganger.workload.sources import JobSource, Split, template_users
+from ganger.workload.sources import JobSource, Split, template_weights
 
 MAX_THREADS = 8
 
@@ -58,9 +58,9 @@ class JobLists:
             raise SimulationError(f"seed is {seed}; expected 0 or more")
         builder = TableBuilder()
         # Templates may be equal, and are then stored once: keep the source's own numbering.
-        templates, given = source.templates(split), weights or {}
-        weight = [given.get(user or "", 1.0) for user in template_users(source, split)]
-        self._template = np.array(list(map(builder.add, templates, weight)), np.int32)
+        templates = source.templates(split)
+        of_templates = template_weights(source, split, weights or {})
+        self._template = np.array(list(map(builder.add, templates, of_templates)), np.int32)
         self.table = builder.build()
         self.cluster, self.jobs, self.interarrival_s = cluster, jobs, float(interarrival_s)
         self.seed, self.stream = seed, stream

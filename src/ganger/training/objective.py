@@ -6,7 +6,7 @@ from ganger.errors import ConfigError
 from ganger.evaluation.metrics import BOUND_S
 from ganger.simulator.table import Table, build_table
 from ganger.training.config import TrainConfig
-from ganger.workload import JobSource, template_users
+from ganger.workload import JobSource, template_users, template_weights
 
 
 def training_table(config: TrainConfig, source: JobSource) -> Table:
@@ -20,9 +20,8 @@ def training_table(config: TrainConfig, source: JobSource) -> Table:
     """
     templates = source.templates("train")
     if config.objective == "weighted":
-        users = template_users(source, "train")
-        _refuse_strangers(config, users)
-        table = build_table(templates, [config.weights.get(user or "", 1.0) for user in users])
+        _refuse_strangers(config, template_users(source, "train"))
+        table = build_table(templates, template_weights(source, "train", config.weights))
     else:
         table = build_table(templates)
     if config.objective == "slowdown":

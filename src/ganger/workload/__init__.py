@@ -25,6 +25,7 @@ from ganger.workload.sources import (
     load_source,
     random_workload,
     template_users,
+    template_weights,
 )
 from ganger.workload.synthetic import SyntheticConfig, synthetic_stages
 
@@ -52,6 +53,7 @@ __all__ = [
     "synthetic_stages",
     "task_estimate_s",
     "template_users",
+    "template_weights",
     "topological_order",
     "work_s",
     "write_jobs",

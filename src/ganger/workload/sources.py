@@ -6,6 +6,7 @@ SPEC is "synthetic" or "synthetic:seed=N", "tpch:DIR", a native file by its name
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -115,6 +116,12 @@ def template_users(source: JobSource, split: Split) -> tuple[str | None, ...]:
     if isinstance(source, FileSource):
         return source.users(split)
     return (None,) * len(source.templates(split))
+
+
+def template_weights(source: JobSource, split: Split, weights: Mapping[str, float]) -> list[float]:
+    """What each template of the source weighs: as much as its user, and 1 unless that is given."""
+    users = template_users(source, split)
+    return [1.0 if user is None else weights.get(user, 1.0) for user in users]
 
 
 def load_source(spec: str) -> JobSource:
