@@ -87,6 +87,7 @@ def jobs(draw: st.DrawFn, min_size: int = 1, max_size: int = 5) -> tuple[Job, ..
             id=f"job {i}",
             arrival_s=draw(st.sampled_from([0.0, 0.0, 1.0, 7.5]) | st.floats(0.0, 100.0)),
             stages=draw(st.sampled_from(templates)),
+            user=draw(st.sampled_from([None, "ann", ""])),
         )
         for i in range(count)
     )

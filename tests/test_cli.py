@@ -18,6 +18,7 @@ from ganger import cli, streams
 from ganger.cli import main
 from ganger.policy.checkpoint import checkpoint_path, fingerprint, write_checkpoint
 from ganger.policy.layout import initial_vector
+from ganger.simulator.objectives import OBJECTIVES
 from ganger.streams import Stream
 from ganger.training.config import TrainConfig
 from ganger.training.run_directory import RunDirectory
@@ -189,6 +190,36 @@ def test_evaluate_takes_another_setting_and_prints_a_table(ganger_command, run_d
     assert len(re.findall(r"^learned +(argmax|sampled) ", out, re.MULTILINE)) == 2
 
 
+def test_a_run_for_weighted_users_is_evaluated_with_its_weights(ganger_command, tmp_path):
+    stages = (Stage(id="x", task_count=2, durations=Pool((2.0,))),)
+    users = ("ann", "bob") * 5
+    jobs = [Job(id=str(i), arrival_s=i, stages=stages, user=user) for i, user in enumerate(users)]
+    workload = tmp_path / "ours.jobs.jsonl"
+    write_workload(workload, Workload(tuple(jobs)))
+    settings = tmp_path / "settings.toml"
+    settings.write_text('objective = "weighted"\n[weights]\nann = 3\n')
+    status, _, err = ganger_command(
+        *(*TRAINING, "--workload", workload, "--config", settings),
+        *("--minutes", "0.001", "--run-dir", tmp_path / "run"),
+    )
+    assert status == 0, err
+
+    _, out, _ = ganger_command("evaluate", tmp_path / "run", "--episodes", 2, "--json")
+    result = json.loads(out)
+    assert (result["objective"], result["weights"]) == ("weighted", {"ann": 3.0})
+    for row in result["rows"]:
+        assert row["weighted_jct_s"] > 0
+        assert row["mean_slowdown"] >= 1
+        assert row["mean_makespan_s"] > 0
+    _, out, _ = ganger_command("evaluate", tmp_path / "run", "--episodes", 2)
+    assert re.search(r"slowdown +makespan +weighted JCT$", out, re.MULTILINE)
+
+
+def test_weights_are_pairs_on_the_command_line():
+    given = ["train", "--objective", "weighted", "--weights", "ann", "3", "bob", "0.5"]
+    assert cli._parse(given).settings.plain().weights == {"ann": 3.0, "bob": 0.5}
+
+
 def test_tune_reports_a_scheduler_that_simulate_takes(ganger_command):
     status, out, _ = ganger_command("tune", *SMALL, "--episodes", 4, "--json")
 
@@ -329,6 +360,11 @@ def test_the_first_signal_asks_and_the_second_one_ends(capfd):
         ("simulate --job-list x.json", "expected --workload tpch:DIR"),
         ("simulate --jobs 2 --timeline /no/such/place.csv", "cannot be written: No such file"),
         ("train --actors 5", "96 environments cannot be shared out evenly among 5 actors"),
+        ("train --objective speed", "objective is 'speed'; there are mean, weighted, slowdown"),
+        ("train --objective weighted", "objective weighted needs weights"),
+        ("train --weights ann 2", "weights are for objective weighted; objective is mean"),
+        ("train --objective weighted --weights ann 0", "weights: ann has 0.0; expected more"),
+        ("train --objective weighted --weights ann 2", "ann has no job to train on in synthetic"),
         ("train --config absent.toml", "absent.toml: cannot be read: No such file"),
         ("evaluate absent", "absent: there is no such run directory or checkpoint"),
         ("tune --episodes 1", "episodes is 1; expected 4 or more"),
@@ -450,10 +486,15 @@ def test_a_line_of_training_progress_says_how_it_goes():
         "learner_idle_share": 0.02,
         "actor_idle_share": 0.5,
     }
-    assert cli._training_line(metrics) == (
+    assert cli._training_line(metrics, "mean") == (
         "12,000 decisions, 8,000/s, mean JCT 0.876 of fair's, lag 1.0, idle: learner 2%, actors 50%"
     )
-    assert "no episode yet" in cli._training_line(metrics | {"recent_ratio": None})
+    assert "no episode yet" in cli._training_line(metrics | {"recent_ratio": None}, "mean")
+    assert "makespan 0.876 of fair's" in cli._training_line(metrics, "makespan")
+
+
+def test_every_objective_has_a_name_in_the_line_of_progress():
+    assert set(cli._OWN_FIGURES) == set(OBJECTIVES)
 
 
 def test_the_commands_in_the_readme_parse():

@@ -141,6 +141,7 @@ class Simulate:
 class _Settings(TrainConfig, frozen=True, kw_only=True):
     """The same with flags that leave out the unit."""
 
+    weights: Annotated[dict[str, float], arg(metavar="[USER WEIGHT ...]")] = _DEFAULTS.weights
     interarrival_s: Annotated[float, _Interarrival] = INTERARRIVAL_S
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     decisions: Annotated[int | None, _optional("N")] = None
@@ -194,7 +195,7 @@ class Train:
                 done = metrics["elapsed_s"] / settings.minutes / 60
                 if settings.decisions is not None:
                     done = max(done, metrics["decisions"] / settings.decisions)
-                bar.update(done, 1, _training_line(metrics))
+                bar.update(done, 1, _training_line(metrics, settings.objective))
 
             outcome = train(settings, run_dir, progress=progress, stop=stop)
         print(
@@ -266,6 +267,7 @@ class Evaluate:
                 jobs=settings["jobs"],
                 interarrival_s=settings["interarrival_s"],
                 move_delay_s=settings["move_delay_s"],
+                weights=settings["weights"],
                 episodes=self.episodes,
                 seed=self.seed,
                 progress=lambda done, of: bar.update(done, of, f"{done} of {of} episodes"),
@@ -484,11 +486,18 @@ def _print_rows(rows: "Sequence[tuple[str, Row]]") -> None:
             f"{row.win_rate:.0%}",
             f"{row.p95_jct_s:.0f} s",
             f"{row.p99_jct_s:.0f} s",
+            f"{row.mean_slowdown:.2f}",
+            f"{row.mean_makespan_s:.0f} s",
+            "" if row.weighted_jct_s is None else f"{row.weighted_jct_s:.1f} s",
         )
         for name, row in rows
     ]
-    head = ("scheduler", "mode", "mean JCT", "to fair's", "+-", "better in", "p95", "p99")
-    _print_table(head, lines)
+    head = (
+        *("scheduler", "mode", "mean JCT", "to fair's", "+-", "better in", "p95", "p99"),
+        *("slowdown", "makespan", "weighted JCT"),
+    )
+    shown = len(head) if any(row.weighted_jct_s is not None for _, row in rows) else -1
+    _print_table(head[:shown], [line[:shown] for line in lines])
 
 
 def _print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -531,13 +540,22 @@ def _write_timeline(path: Path, workload: "Workload", result: "Result") -> None:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _training_line(metrics: dict[str, Any]) -> str:
-    ratio = metrics["recent_ratio"]
+_OWN_FIGURES = {
+    "mean": "mean JCT",
+    "weighted": "weighted mean JCT",
+    "slowdown": "mean slowdown",
+    "tail": "root mean square JCT",
+    "makespan": "makespan",
+}
+
+
+def _training_line(metrics: dict[str, Any], objective: str) -> str:
+    ratio, figure = metrics["recent_ratio"], _OWN_FIGURES[objective]
     return ", ".join(
         (
             f"{metrics['decisions']:,} decisions",
             f"{metrics['decisions_per_s']:,.0f}/s",
-            "no episode yet" if ratio is None else f"mean JCT {ratio:.3f} of fair's",
+            "no episode yet" if ratio is None else f"{figure} {ratio:.3f} of fair's",
             f"lag {metrics['lag_mean']:.1f}",
             f"idle: learner {metrics['learner_idle_share']:.0%}, "
             f"actors {metrics['actor_idle_share']:.0%}",

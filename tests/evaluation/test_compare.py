@@ -5,6 +5,7 @@ from ganger import streams
 from ganger.errors import SimulationError
 from ganger.evaluation import Contender, JobLists, evaluate
 from ganger.evaluation.compare import row
+from ganger.evaluation.episodes import ListedJobs
 from ganger.schedulers import Fair, Fifo, parse_schedulers
 from ganger.simulator.simulate import Cluster
 from ganger.streams import Stream
@@ -100,6 +101,12 @@ def test_a_row_by_hand():
         Contender(Fifo(), "mine", "argmax"),
         np.array([[1.0, 3.0], [6.0, 6.0]]),
         np.array([4.0, 4.0]),
+        ListedJobs(
+            arrival_s=np.array([[0.0, 2.0], [0.0, 9.0]]),
+            path_s=np.array([[1.0, 1.0], [12.0, 4.0]]),
+            weight=np.array([[3.0, 1.0], [1.0, 1.0]]),
+        ),
+        weighted=True,
     )
     assert (mine.scheduler, mine.mode, mine.episodes) == ("mine", "argmax", 2)
     assert mine.mean_jct_s == 4.0
@@ -107,6 +114,26 @@ def test_a_row_by_hand():
     assert mine.standard_error == pytest.approx(0.5)  # sqrt(0.5) / sqrt(2)
     assert mine.win_rate == 0.5
     assert mine.p50_jct_s == 4.5
+    assert mine.mean_slowdown == 1.0  # nobody took longer than 10 s
+    assert mine.mean_makespan_s == 10.0  # 5 and 15
+    assert mine.weighted_jct_s == 3.75  # 1.5 and 6
+
+
+def test_weights_are_those_of_the_users_and_without_them_there_is_no_weighted_mean():
+    short, long = (
+        (Stage(id="a", task_count=1, durations=Pool((seconds,))),) for seconds in (1.0, 9.0)
+    )
+    jobs = [
+        Job(id=str(i), arrival_s=0.0, stages=stages, user=user)
+        for i, (stages, user) in enumerate([(short, None), (long, "ann")] * 10)
+    ]
+    source = FileSource("mine", Workload(tuple(jobs)))
+    alone = {"executors": 1, "jobs": 40, "interarrival_s": 1e5, "episodes": 1, "seed": 0}
+    (row_,) = evaluate(source, [Fifo()], **alone, move_delay_s=0.0, weights={"ann": 1e9})
+    assert row_.weighted_jct_s == pytest.approx(9.0)
+    (row_,) = evaluate(source, [Fifo()], **alone, move_delay_s=0.0)
+    assert row_.weighted_jct_s is None
+    assert row_.mean_slowdown == 1.0
 
 
 def test_one_list_has_no_standard_error():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ganger.evaluation.metrics import (
     bounded_slowdown,
+    dag_slowdown,
     jain_index,
     jct_s,
     makespan_s,
@@ -38,6 +39,11 @@ def test_bounded_slowdown_takes_short_jobs_for_ten_seconds():
     assert bounded_slowdown(SUBMIT, START, FINISH).tolist() == [1.25, 1.0, 2.0]
     # On 2 processors the first is 25 / (2 x 20), below 1.
     assert bounded_slowdown(SUBMIT, START, FINISH, processors=2).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_the_slowdown_of_a_dag_is_against_its_critical_path():
+    # 30 / 20; 2 / 10 is below 1; 40 / 10, as paths shorter than 10 s count as 10 s.
+    assert dag_slowdown([30.0, 2.0, 40.0], [20.0, 2.0, 4.0]).tolist() == [1.5, 1.0, 4.0]
 
 
 def test_an_unfinished_job_is_not_lost_in_a_mean():

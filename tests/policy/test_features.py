@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from invariants import RandomDecisions, drive
 
 from ganger.policy.features import (
+    ANCHORS,
     FUTURE_HORIZONS_S,
     GLOBAL_WIDTH,
+    JOB_ANCHORS,
     JOB_WIDTH,
     POLICY_GLOBALS,
     STAGE_WIDTH,
@@ -21,6 +23,7 @@ from ganger.policy.features import (
 )
 from ganger.simulator import engine
 from ganger.simulator.simulate import Cluster, load_episode, prepare
+from ganger.simulator.table import GROWTH
 from ganger.workload import Job, PerTask, Pool, Stage, Workload, work_s
 
 
@@ -37,6 +40,17 @@ def features(state, table, *, every_stage, future=False):
     assert rows.job_pointer[1] == jobs
     assert rows.edge_pointer[1] <= edges
     return rows
+
+
+def naive_growth(stage, executors):
+    """log(task seconds with so many executors / the estimate), linear between powers of two."""
+    measured = stage.task_s_by_executors
+    if not measured or stage.estimated_task_s <= 0:
+        return 0.0
+    powers = 2.0 ** np.arange(GROWTH)
+    times = np.interp(powers, *zip(*measured, strict=True))
+    logs = np.log(times / stage.estimated_task_s)
+    return float(np.interp(math.log2(max(executors, 1)), np.arange(GROWTH), logs))
 
 
 def naive_rows(o, every_stage):
@@ -78,6 +92,7 @@ def naive_rows(o, every_stage):
                     path[s.id] / max(longest, 1e-9),
                     log1p(work_path[s.id]) / 5,
                     work_path[s.id] / max(heaviest, 1e-9),
+                    *(naive_growth(s, cluster / 2**k) for k in range(ANCHORS)),
                 ]
             )
         edges += [
@@ -113,6 +128,11 @@ def naive_rows(o, every_stage):
                 None,
                 log1p(o.time_s - job.arrival_s) / 5,
                 log1p(max(own, 0)) / 4,
+                *(
+                    sum(s.remaining_work_s * naive_growth(s, cluster / 2**k) for s in unfinished)
+                    / max(work, 1e-9)
+                    for k in range(JOB_ANCHORS)
+                ),
             ]
         )
     total = sum(works)
@@ -171,7 +191,7 @@ def test_the_critic_sees_the_arrivals_to_come(workload, executors, seed):
         for what in (lambda _: 1.0, lambda w: w / 1000, lambda w: math.log1p(w) / 5):
             expected += [
                 sum(what(w) * math.exp(-s / horizon) for s, w in zip(waits, works, strict=True))
-                / (3 if horizon == 200 else 1)
+                / {200: 3, 600: 10}.get(horizon, 1)
                 for horizon in FUTURE_HORIZONS_S
             ]
         for k in range(4):
@@ -180,12 +200,30 @@ def test_the_critic_sees_the_arrivals_to_come(workload, executors, seed):
                 math.exp(-waits[k] / 40) if near else 0.0,
                 math.log1p(works[k]) / 5 * math.exp(-waits[k] / 100) if near else 0.0,
             ]
+        expected.append(0.0)  # what the actor writes
         rows = features(state, table, every_stage=False, future=True)
         seen = rows.globals[0, POLICY_GLOBALS:]
         assert len(expected) == GLOBAL_WIDTH - POLICY_GLOBALS
         np.testing.assert_allclose(seen, expected, rtol=1e-4, atol=1e-6)
 
     drive(Cluster(executors=executors), workload, RandomDecisions(seed), look=look)
+
+
+def test_the_critic_sees_the_weights_of_the_jobs_to_come():
+    stages = (Stage(id="x", task_count=1, durations=Pool((5.0,))),)
+    jobs = (Job(id=str(i), arrival_s=7.0 * i, stages=stages) for i in range(3))
+    episode = prepare(Workload(tuple(jobs)))
+    seen = []
+    for weight in (1.0, 2.5):
+        episode.table.templates["weight"] = weight
+        state = load_episode(episode, Cluster(executors=1), seed=0)
+        assert engine.advance(state, episode.table) == 1
+        seen.append(features(state, episode.table, every_stage=False, future=True).globals[0])
+    weighs = np.zeros(GLOBAL_WIDTH, bool)
+    horizons = len(FUTURE_HORIZONS_S)
+    weighs[POLICY_GLOBALS + 2 : POLICY_GLOBALS + 2 + horizons] = True
+    np.testing.assert_allclose(seen[1][weighs], 2.5 * seen[0][weighs], rtol=1e-6)
+    np.testing.assert_array_equal(seen[1][~weighs], seen[0][~weighs])
 
 
 NASTY = {

@@ -66,7 +66,14 @@ def naive(parts, index):
         for slot in range(LEVELS):
             x = np.zeros(LEVEL_WIDTH, np.float32)
             if write_level(
-                levels, slot, own, rows.stage_demand[row], rows.on_offer[k], rows.executors[k], x
+                levels,
+                slot,
+                own,
+                rows.stage_demand[row],
+                rows.on_offer[k],
+                rows.executors[k],
+                rows.stages[row],
+                x,
             ):
                 found["level_features"].append(x.tolist())
                 found["level_decision"].append(b)

@@ -142,7 +142,7 @@ DAMAGED = {
     "cut line": (HEADER + JOB[:-20], r":2: .*; expected a job with id, arrival_s"),
     "not UTF-8": (HEADER + JOB.replace(b"x", b"\xff"), r":2: "),
     "nested job": (HEADER + b'{"id":' + b"[" * 100_000, r":2: "),
-    "unknown key": (HEADER + line(id="x", arrival_s=1, stages=RAW, user="me"), r":2: .*`user`"),
+    "unknown key": (HEADER + line(id="x", arrival_s=1, stages=RAW, owner="me"), r":2: .*`owner`"),
     "unknown stage key": (
         HEADER + JOB.replace(b'"task_count"', b'"gang":1,"task_count"'),
         r":2: job 'x': .*`gang`.*stages\[",
@@ -177,6 +177,11 @@ DAMAGED = {
         HEADER + TEMPLATE.replace(b'count":1', b'count":0'),
         r":2: template 't': stage 'a': task_count is 0",
     ),
+    "template with a user": (
+        HEADER + line(template="t", stages=RAW, user="me"),
+        r":2: neither a job .* nor a template",
+    ),
+    "user that is no text": (HEADER + line(id="x", arrival_s=1, stages=RAW, user=7), r":2: .*user"),
     "no fields": (HEADER + b"{}\n", r":2: neither a job"),
     "duplicate id": (HEADER + JOB * 2, r":3: job 'x': id is used by an earlier job"),
     "cut zstd": (ZST[:-9], r"ends in the middle of its zstd data|zstd"),

@@ -14,6 +14,8 @@ from ganger.workload import (
     load_source,
     random_workload,
     synthetic_stages,
+    template_users,
+    template_weights,
     write_workload,
 )
 
@@ -106,6 +108,21 @@ def test_distinct_jobs_of_a_trace_are_templates_once(tmp_path):
     stages = trace(1).jobs[0].stages
     jobs = tuple(Job(id=str(i), arrival_s=0.0, stages=stages) for i in range(10))
     assert len(FileSource("f", Workload(jobs)).templates("train")) == 1
+
+
+def test_a_template_of_two_users_is_two_templates_and_jobs_drawn_keep_their_user():
+    stages = trace(1).jobs[0].stages
+    users = ("ann", "bob", "ann", None, "bob")
+    jobs = tuple(
+        Job(id=str(i), arrival_s=0.0, stages=stages, user=user) for i, user in enumerate(users * 2)
+    )
+    source = FileSource("f", Workload(jobs))
+    assert template_users(source, "train") == ("ann", "bob", None)
+    assert source.templates("train") == (stages,) * 3
+    assert template_weights(source, "train", {"bob": 2.5}) == [1.0, 2.5, 1.0]
+    drawn = random_workload(source, jobs=30, interarrival_s=1.0, seed=0, split="train").jobs
+    assert {job.user for job in drawn} == {"ann", "bob", None}
+    assert set(template_users(SyntheticSource(), "test")) == {None}
 
 
 def test_a_random_list_repeats_by_seed_index_and_split(file_source):

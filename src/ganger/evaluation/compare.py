@@ -1,6 +1,6 @@
 """Schedulers side by side on the same job lists, in the rows that `ganger evaluate` prints."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.errors import SimulationError
-from ganger.evaluation.episodes import JobLists
-from ganger.evaluation.metrics import standard_error
+from ganger.evaluation.episodes import JobLists, ListedJobs
+from ganger.evaluation.metrics import dag_slowdown, makespan_s, standard_error
 from ganger.schedulers import Fair
 from ganger.simulator.simulate import Cluster, CompiledScheduler
 from ganger.workload.sources import JobSource
@@ -43,6 +43,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Percentiles are over the jobs of all lists."""
     p95_jct_s: float
     p99_jct_s: float
+    mean_slowdown: float
+    """Mean over the jobs of all lists of max(1, completion time / max(critical path, 10 s))."""
+    mean_makespan_s: float
+    """Mean over lists of the time from the first arrival to the last job's end."""
+    weighted_jct_s: float | None
+    """Mean over lists of the weighted mean completion time; None where no weights are given."""
     episodes: int
     """Job lists."""
 
@@ -57,6 +63,7 @@ def evaluate(
     episodes: int,
     seed: int,
     move_delay_s: float = 2.0,
+    weights: Mapping[str, float] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
     """Run all schedulers on the same random job lists, which training never draws.
@@ -68,6 +75,7 @@ def evaluate(
         jobs: per list.
         interarrival_s: mean time between arrivals.
         episodes: job lists.
+        weights: of users, for the weighted mean completion time; of any other user, 1.
         progress: called with the number of episodes done, and of all.
     """
     if episodes < 1:
@@ -82,6 +90,7 @@ def evaluate(
         jobs=jobs,
         interarrival_s=interarrival_s,
         seed=seed,
+        weights=weights,
     )
     runs = [contender.scheduler for contender in contenders]
     if BASELINE not in runs:
@@ -94,7 +103,12 @@ def evaluate(
 
     jct_s = lists.all_jct_s(runs, range(episodes), progress=report)
     fair_s = jct_s[runs.index(BASELINE)].mean(axis=1)
-    return [row(contender, jct_s[k], fair_s) for k, contender in enumerate(contenders)]
+    jobs_of = lists.jobs_of(range(episodes))
+    weighted = bool(weights)
+    return [
+        row(contender, jct_s[k], fair_s, jobs_of, weighted=weighted)
+        for k, contender in enumerate(contenders)
+    ]
 
 
 def ratio_to_fair(mean_s: NDArray[np.float64], fair_s: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -102,9 +116,18 @@ def ratio_to_fair(mean_s: NDArray[np.float64], fair_s: NDArray[np.float64]) -> N
     return np.divide(mean_s, fair_s, out=np.ones_like(mean_s), where=fair_s > 0)
 
 
-def row(contender: Contender, jct_s: NDArray[np.float64], fair_s: NDArray[np.float64]) -> Row:
+def row(
+    contender: Contender,
+    jct_s: NDArray[np.float64],
+    fair_s: NDArray[np.float64],
+    jobs: ListedJobs,
+    *,
+    weighted: bool = False,
+) -> Row:
     """The row of completion times [list, job], given fair's mean completion time of each list."""
     mean_s = jct_s.mean(axis=1)
+    makespans_s = list(map(makespan_s, jobs.arrival_s, jobs.arrival_s + jct_s))
+    weighted_s = np.average(jct_s, axis=1, weights=jobs.weight)
     ratio = ratio_to_fair(mean_s, fair_s)
     p50, p95, p99 = np.percentile(jct_s, [50, 95, 99]).tolist()
     return Row(
@@ -117,5 +140,8 @@ def row(contender: Contender, jct_s: NDArray[np.float64], fair_s: NDArray[np.flo
         p50_jct_s=p50,
         p95_jct_s=p95,
         p99_jct_s=p99,
+        mean_slowdown=float(dag_slowdown(jct_s, jobs.path_s).mean()),
+        mean_makespan_s=float(np.mean(makespans_s)),
+        weighted_jct_s=float(weighted_s.mean()) if weighted else None,
         episodes=len(mean_s),
     )

@@ -5,9 +5,10 @@ schedulers are compared in pairs.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import local
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +21,22 @@ from ganger.simulator.state import State, new_state
 from ganger.simulator.table import TableBuilder
 from ganger.streams import Stream
 from ganger.workload.arrivals import draw_job_list
-from ganger.workload.sources import JobSource, Split
+from ganger.workload.sources import JobSource, Split, template_weights
 
 MAX_THREADS = 8
 
 
+class ListedJobs(NamedTuple):
+    """The jobs of some lists, each [list, job]."""
+
+    arrival_s: NDArray[np.float64]
+    path_s: NDArray[np.float64]
+    """Critical path: the longest chain of estimated task durations."""
+    weight: NDArray[np.float64]
+
+
 class JobLists:
-    """Job lists of one source, cluster and random stream."""
+    """Job lists of one source, cluster and random stream; `weights` are those of users."""
 
     def __init__(
         self,
@@ -38,6 +48,7 @@ class JobLists:
         seed: int,
         stream: Stream = Stream.EVALUATION,
         split: Split = "test",
+        weights: Mapping[str, float] | None = None,
     ) -> None:
         if jobs < 1:
             raise SimulationError(f"jobs is {jobs}; expected 1 or more")
@@ -47,7 +58,9 @@ class JobLists:
             raise SimulationError(f"seed is {seed}; expected 0 or more")
         builder = TableBuilder()
         # Templates may be equal, and are then stored once: keep the source's own numbering.
-        self._template = np.array([builder.add(t) for t in source.templates(split)], np.int32)
+        templates = source.templates(split)
+        of_templates = template_weights(source, split, weights or {})
+        self._template = np.array(list(map(builder.add, templates, of_templates)), np.int32)
         self.table = builder.build()
         self.cluster, self.jobs, self.interarrival_s = cluster, jobs, float(interarrival_s)
         self.seed, self.stream = seed, stream
@@ -59,6 +72,13 @@ class JobLists:
         count = len(self._template)
         draw_job_list(key, self.jobs, self.interarrival_s, count, templates, arrivals_s)
         return self._template[templates], arrivals_s
+
+    def jobs_of(self, indices: Sequence[int]) -> ListedJobs:
+        """What is known of the jobs of these lists, whoever schedules them."""
+        lists = [self.draw(index) for index in indices]
+        drawn = self.table.templates[np.array([templates for templates, _ in lists])]
+        arrival_s = np.array([arrivals_s for _, arrivals_s in lists])
+        return ListedJobs(arrival_s, np.array(drawn["path_s"]), np.array(drawn["weight"]))
 
     def new_state(self) -> State:
         """A state with room for any of the lists."""

@@ -51,6 +51,16 @@ def bounded_slowdown(
     return np.maximum(1.0, bounded)
 
 
+def dag_slowdown(jct_s: ArrayLike, path_s: ArrayLike, *, bound_s: float = BOUND_S) -> Floats:
+    """max(1, completion time / max(critical path, bound)): the bounded slowdown of DAG jobs.
+
+    How long a DAG runs depends on the executors that it gets. Its critical path does not, and is
+    the shortest that the job is expected to take.
+    """
+    shortest_s = np.maximum(np.asarray(path_s, np.float64), bound_s)
+    return np.maximum(1.0, np.asarray(jct_s, np.float64) / shortest_s)
+
+
 def makespan_s(submit_s: ArrayLike, finish_s: ArrayLike) -> float:
     """Last finish - first submission."""
     return float(np.max(finish_s) - np.min(submit_s))

@@ -162,6 +162,7 @@ def tune(
     what = "the best of each family on held-out lists"
     jct_s = run(held_out, [BASELINE, *(s for _, s in best)], range(episodes), what)
     fair_s = jct_s[0].mean(axis=1)
+    jobs_of = held_out.jobs_of(range(episodes))
     return TuneReport(
         best=str(best[0][1]),
         families=tuple(
@@ -169,7 +170,7 @@ def tune(
                 family=name,
                 scheduler=str(scheduler),
                 training_ratio=fmean(ratios[scheduler]),
-                held_out=row(Contender(scheduler, str(scheduler)), of_scheduler_s, fair_s),
+                held_out=row(Contender(scheduler, str(scheduler)), of_scheduler_s, fair_s, jobs_of),
             )
             for (name, scheduler), of_scheduler_s in zip(best, jct_s[1:], strict=True)
         ),

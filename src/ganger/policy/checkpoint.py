@@ -53,6 +53,8 @@ class TrainedOn(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     interarrival_s: float | tuple[float, ...]
     move_delay_s: float
+    objective: str = "mean"
+    weights: dict[str, float] = {}
 
 
 class SavedPolicy(NamedTuple):

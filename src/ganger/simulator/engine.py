@@ -10,6 +10,7 @@ import numpy as np
 
 from ganger.compiled import compiled
 from ganger.simulator.durations import task_duration_s
+from ganger.simulator.objectives import MAKESPAN, MEAN, TAIL
 from ganger.simulator.state import EXECUTOR_ARRIVAL, TASK_DONE
 from ganger.streams import derive
 
@@ -148,12 +149,19 @@ def _update_saturation(state, table, s):
 
 
 @compiled
-def _count_jobs(state, change):
-    """A job arrives or leaves: bring the integral of the number of jobs up to date first."""
-    clock = state.clock[0]
-    clock.job_seconds += clock.active * (clock.now - clock.changed_s)
+def _count_jobs(state, table, j, change):
+    """A job arrives or leaves: bring the integrals over the jobs up to date first."""
+    clock, job = state.clock[0], state.jobs[j]
+    clock.job_seconds = job_seconds(state)
+    clock.weighted_s = _weighted_s(state)
+    clock.squares_s2 = _squares_s2(state)
     clock.changed_s = clock.now
     clock.active += change
+    clock.weight += change * table.templates[job.template].weight
+    clock.arrivals_s += change * job.arrival_s
+    if clock.active == 0:  # leave no rounding errors behind
+        clock.weight = 0.0
+        clock.arrivals_s = 0.0
 
 
 @compiled
@@ -161,6 +169,37 @@ def job_seconds(state):
     """Integral of the number of jobs in the system from 0 to now: the sum of times spent."""
     clock = state.clock[0]
     return clock.job_seconds + clock.active * (clock.now - clock.changed_s)
+
+
+@compiled
+def _weighted_s(state):
+    """Likewise of their weight: the sum of weighted times spent."""
+    clock = state.clock[0]
+    return clock.weighted_s + clock.weight * (clock.now - clock.changed_s)
+
+
+@compiled
+def _squares_s2(state):
+    """Likewise of twice their age: the sum of squared times spent."""
+    clock = state.clock[0]
+    # The integral of 2 (t - a) from t0 to t1 is (t1 - t0) (t1 + t0 - 2 a).
+    ages = clock.active * (clock.now + clock.changed_s) - 2.0 * clock.arrivals_s
+    return clock.squares_s2 + ages * (clock.now - clock.changed_s)
+
+
+@compiled
+def cost(state, objective):
+    """What the episode has cost so far; `objective` is a value of `objectives.OBJECTIVES`."""
+    if objective == MEAN:
+        return job_seconds(state)
+    if objective == TAIL:
+        return _squares_s2(state)
+    if objective == MAKESPAN:
+        clock = state.clock[0]
+        # Executors may still be on their way when the last job has ended.
+        until = clock.changed_s if clock.finished == clock.jobs else clock.now
+        return until - state.jobs[0].arrival_s
+    return _weighted_s(state)
 
 
 # ---------------------------------------------------------------- places of an executor
@@ -397,7 +436,7 @@ def _finish_job(state, table, j):
         a += 1
     for b in range(a, clock.active - 1):
         state.active[b] = state.active[b + 1]
-    _count_jobs(state, -1)
+    _count_jobs(state, table, j, -1)
     if clock.source_job == j:
         clock.source_job = -1
 
@@ -483,14 +522,14 @@ def _executor_arrives(state, table, e):
 
 
 @compiled
-def _jobs_arrive(state):
+def _jobs_arrive(state, table):
     """Jobs of the same instant join together; then the common pool is offered."""
     clock = state.clock[0]
     while clock.arrived < clock.jobs and state.jobs[clock.arrived].arrival_s <= clock.now:
         j = clock.arrived
         job = state.jobs[j]
         state.active[clock.active] = j
-        _count_jobs(state, 1)
+        _count_jobs(state, table, j, 1)
         clock.arrived += 1
         clock.events += 1
         job.unsaturated = job.stages
@@ -509,7 +548,7 @@ def _next_event(state, table):
         arrival_s = state.jobs[clock.arrived].arrival_s
         if clock.heap_size == 0 or arrival_s <= heap[0].time:
             clock.now = arrival_s
-            _jobs_arrive(state)
+            _jobs_arrive(state, table)
             return
     clock.now = heap[0].time
     clock.events += 1
@@ -540,7 +579,11 @@ def load(state, table, templates, arrivals_s, executors, move_delay_s, key):
     clock = state.clock[0]
     clock.now = 0.0
     clock.job_seconds = 0.0
+    clock.weighted_s = 0.0
+    clock.squares_s2 = 0.0
     clock.changed_s = 0.0
+    clock.weight = 0.0
+    clock.arrivals_s = 0.0
     clock.busy_s = 0.0
     clock.move_delay_s = move_delay_s
     clock.events = 0

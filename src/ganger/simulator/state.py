@@ -17,7 +17,11 @@ CLOCK = np.dtype(
     [
         ("now", "f8"),  # seconds
         ("job_seconds", "f8"),  # integral of the number of jobs in the system, up to changed_s
+        ("weighted_s", "f8"),  # integral of their weight, likewise
+        ("squares_s2", "f8"),  # integral of twice their age, likewise
         ("changed_s", "f8"),  # when that number last changed
+        ("weight", "f8"),  # of the jobs in the system: sum
+        ("arrivals_s", "f8"),  # of the jobs in the system: sum
         ("busy_s", "f8"),  # executor-seconds of finished tasks
         ("move_delay_s", "f8"),
         ("events", "i8"),

@@ -1,6 +1,7 @@
 """Job templates flattened for compiled code: DAGs, task counts and durations of distinct jobs."""
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,13 +14,24 @@ from ganger.workload.model import (
     Stage,
     Waves,
     task_estimate_s,
+    task_s_by_executors,
     topological_order,
 )
 
+GROWTH = 13  # powers of two, from 1 to 4,096 executors
 PER_TASK, POOL, WAVES = 0, 1, 2
 FRESH, FIRST, REST = 0, 1, 2  # wave kinds, see SIMULATOR rules in docs/simulator.md
 
-TEMPLATE = np.dtype([("first_stage", "i4"), ("stages", "i4"), ("tasks", "i8"), ("work_s", "f8")])
+TEMPLATE = np.dtype(
+    [
+        ("first_stage", "i4"),
+        ("stages", "i4"),
+        ("tasks", "i8"),
+        ("work_s", "f8"),
+        ("path_s", "f8"),  # longest chain of estimated task durations
+        ("weight", "f8"),  # in an objective that weighs jobs
+    ]
+)
 TEMPLATE_STAGE = np.dtype(
     [
         ("estimate_s", "f8"),
@@ -49,6 +61,7 @@ class Table(ArrayStruct):
     lists: Any
     intervals: Any
     values: Any  # seconds
+    growth: Any  # [stages, GROWTH]: log(task seconds with 2^k executors / the estimate)
     FIELDS: ClassVar = {
         "templates": (TEMPLATE, 1),
         "stages": (TEMPLATE_STAGE, 1),
@@ -56,36 +69,38 @@ class Table(ArrayStruct):
         "lists": (LIST, 1),
         "intervals": (INTERVAL, 1),
         "values": (np.float64, 1),
+        "growth": (np.float32, 2),
     }
 
 
 class TableBuilder:
-    """Flattens stage tuples; the same tuple, or one equal to it, is stored once."""
+    """Flattens stage tuples; the same tuple, or one equal to it, is stored once for each weight."""
 
     def __init__(self) -> None:
-        self._template_of_id: dict[int, int] = {}
-        self._template_of_stages: dict[tuple[Stage, ...], int] = {}
+        self._template_of_id: dict[tuple[int, float], int] = {}
+        self._template_of_stages: dict[tuple[tuple[Stage, ...], float], int] = {}
         self._keep_alive: list[tuple[Stage, ...]] = []
-        self._templates: list[tuple[int, int, int, float]] = []
+        self._templates: list[tuple[int, int, int, float, float, float]] = []
         self._stages: list[tuple[float, int, int, int, int, int, int, int, int, int, int]] = []
         self._children: list[int] = []
+        self._growth: list[Any] = []
         self._lists: list[tuple[int, int, float]] = []
         self._grids: dict[tuple[tuple[int, ...], str], tuple[int, int]] = {}
         self._intervals: list[tuple[float, int, int]] = []
         self._values: list[Sequence[float]] = []
         self._value_count = 0
 
-    def add(self, stages: tuple[Stage, ...]) -> int:
-        """The index of the template with these stages."""
-        if (known := self._template_of_id.get(id(stages))) is not None:
+    def add(self, stages: tuple[Stage, ...], weight: float = 1.0) -> int:
+        """The index of the template with these stages and this weight."""
+        if (known := self._template_of_id.get((id(stages), weight))) is not None:
             return known
-        if (known := self._template_of_stages.get(stages)) is None:
-            known = self._template_of_stages[stages] = self._flatten(stages)
-        self._template_of_id[id(stages)] = known
+        if (known := self._template_of_stages.get((stages, weight))) is None:
+            known = self._template_of_stages[stages, weight] = self._flatten(stages, weight)
+        self._template_of_id[id(stages), weight] = known
         self._keep_alive.append(stages)
         return known
 
-    def _flatten(self, stages: tuple[Stage, ...]) -> int:
+    def _flatten(self, stages: tuple[Stage, ...], weight: float) -> int:
         order = topological_order(stages)
         place = {stages[position].id: k for k, position in enumerate(order)}
         children: list[list[int]] = [[] for _ in stages]
@@ -94,10 +109,13 @@ class TableBuilder:
                 children[place[parent]].append(k)
         first = len(self._stages)
         work_s = 0.0
+        path_s: dict[str, float] = {}  # to the end of each stage
         for k, position in enumerate(order):
             stage = stages[position]
             estimate_s = task_estimate_s(stage)
+            path_s[stage.id] = estimate_s + max((path_s[p] for p in stage.parents), default=0.0)
             work_s += estimate_s * stage.task_count
+            self._growth.append(task_growth(task_s_by_executors(stage), estimate_s))
             kind, first_list, levels, first_interval, last_interval = self._durations(
                 stage, estimate_s
             )
@@ -118,7 +136,8 @@ class TableBuilder:
             )
             self._children.extend(children[k])
         tasks = sum(stage.task_count for stage in stages)
-        self._templates.append((first, len(stages), tasks, work_s))
+        longest_s = max(path_s.values())
+        self._templates.append((first, len(stages), tasks, work_s, longest_s, weight))
         return len(self._templates) - 1
 
     def _list(self, values: Sequence[float], added_s: float = 0.0) -> None:
@@ -183,7 +202,18 @@ class TableBuilder:
             lists=to_records(self._lists, LIST),
             intervals=to_records(self._intervals or [(1.0, 0, 0)], INTERVAL),
             values=values,
+            growth=np.array(self._growth, np.float32).reshape(-1, GROWTH),
         )
+
+
+def task_growth(measured: Sequence[tuple[int, float]], estimate_s: float) -> Any:
+    """log(task seconds with 2^k executors / the estimate), [GROWTH]; zeros if nothing is known."""
+    known = [(executors, seconds) for executors, seconds in measured if seconds > 0]
+    if not known or estimate_s <= 0:
+        return np.zeros(GROWTH, np.float32)
+    executors, seconds = zip(*known, strict=True)
+    times = np.interp(2.0 ** np.arange(GROWTH), executors, seconds)
+    return np.clip(np.log(times) - np.log(estimate_s), -10, 10).astype(np.float32)
 
 
 def to_records(rows: Sequence[tuple[Any, ...]], dtype: Any) -> Any:
@@ -198,13 +228,15 @@ def empty_table() -> Table:
     return TableBuilder().build()
 
 
-def build_table(templates: Iterable[tuple[Stage, ...]]) -> Table:
-    """The table of these templates, in this order.
+def build_table(
+    templates: Iterable[tuple[Stage, ...]], weights: Iterable[float] | None = None
+) -> Table:
+    """The table of these templates, in this order; all weigh 1 unless weights are given.
 
-    Templates that are equal are stored once, so a template's index is its position only if all
-    are distinct; use `TableBuilder.add` where that matters.
+    Templates that are equal, weights included, are stored once, so a template's index is its
+    position only if all are distinct; use `TableBuilder.add` where that matters.
     """
     builder = TableBuilder()
-    for stages in templates:
-        builder.add(stages)
+    for stages, weight in zip(templates, weights or repeat(1.0), strict=weights is not None):
+        builder.add(stages, weight)
     return builder.build()

@@ -14,7 +14,7 @@ from ganger.compiled import compiled, records
 from ganger.policy.features import GLOBAL_WIDTH, Rows, new_rows, room_needed, write_features
 from ganger.policy.forward import choose_decision
 from ganger.policy.layout import LEVELS
-from ganger.simulator.engine import advance, decide, job_seconds, load
+from ganger.simulator.engine import advance, cost, decide, job_seconds, load
 from ganger.simulator.state import State
 from ganger.streams import derive
 from ganger.structs import ArrayStruct, struct_at
@@ -32,11 +32,18 @@ ENVIRONMENT = np.dtype(
         ("executors", "i4"),
         ("begun", "i4"),
         ("next_jobs", "i4"),  # in the next episode: the first one is shorter, so that they spread
+        ("objective", "i4"),  # a value of OBJECTIVES
     ],
     align=True,
 )
 EPISODE = np.dtype(  # a finished episode
-    [("key", "u8"), ("job_seconds", "f8"), ("jobs", "i4"), ("environment", "i4")]
+    [
+        ("key", "u8"),
+        ("job_seconds", "f8"),
+        ("cost", "f8"),
+        ("jobs", "i4"),
+        ("environment", "i4"),
+    ]
 )
 
 _state_at = struct_at(State)
@@ -67,7 +74,7 @@ class Decisions(ArrayStruct):
     chosen: Any  # [decisions]: stage row, counted from the decision's first
     level: Any  # [decisions]: index of the limit
     log_probability: Any  # [decisions]: of stage and limit, under the behaviour policy
-    cost: Any  # [decisions]: job-seconds until the next decision or the episode's end
+    cost: Any  # [decisions]: the objective's, until the next decision or the episode's end
     elapsed_s: Any  # [decisions]: until then
     done: Any  # [decisions]: 1 if the episode ended there
     episodes: Any  # finished ones
@@ -193,17 +200,18 @@ def act(all_environments, table, weights, scratch, rows, decisions, steps, messa
             decisions.log_probability[d] = log_p
             environment.decision += 1
             clock = state.clock[0]
-            cost_before = job_seconds(state)
+            cost_before = cost(state, environment.objective)
             now_before = clock.now
             decide(state, table, rows.stage_index[rows.stage_pointer[d] + chosen], levels[level])
             alive = advance(state, table)
-            decisions.cost[d] = job_seconds(state) - cost_before
+            decisions.cost[d] = cost(state, environment.objective) - cost_before
             decisions.elapsed_s[d] = clock.now - now_before
             decisions.done[d] = 1 - alive
             if alive == 0:
                 finished = decisions.episodes[cursor[2]]
                 finished.key = episode_key
                 finished.job_seconds = job_seconds(state)
+                finished.cost = cost(state, environment.objective)
                 finished.jobs = clock.jobs
                 finished.environment = i
                 cursor[2] += 1

@@ -1,5 +1,6 @@
 """An actor: a thread that only acts, in simulated clusters of its own, with the newest policy."""
 
+import math
 import time
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from ganger.policy.forward import Scratch, new_scratch, weights_of
 from ganger.policy.layout import limit_levels
 from ganger.schedulers import parse_scheduler
 from ganger.simulator import engine
+from ganger.simulator.objectives import MAKESPAN, OBJECTIVES, TAIL
 from ganger.simulator.state import new_state
 from ganger.simulator.table import Table
 from ganger.training.acting import (
@@ -40,6 +42,8 @@ class EpisodeOutcome(NamedTuple):
     jobs: int
     mean_jct_s: float
     fair_mean_jct_s: float
+    ratio: float
+    """Of the objective's own figure to fair's: see `own_figure`."""
 
 
 class ActedTrajectory(NamedTuple):
@@ -75,6 +79,7 @@ class Actor:
         environments["move_delay_s"] = config.move_delay_s
         environments["jobs"] = config.jobs
         environments["executors"] = executors
+        environments["objective"] = OBJECTIVES[config.objective]
         self._environments = Environments(
             environments=environments,
             levels=np.stack([limit_levels(int(size)) for size in executors]),
@@ -134,9 +139,21 @@ class Actor:
                 np.uint64(streams.derive(key, 1)),  # compiled code returns a Python int
             )
             self._fair.run(self._fair_state, self.table, key)
-            fair = engine.job_seconds(self._fair_state)
-            outcomes.append(EpisodeOutcome(jobs, episode["job_seconds"] / jobs, fair / jobs))
+            fair_s = engine.job_seconds(self._fair_state) / jobs
+            objective = int(environment["objective"])
+            own = own_figure(episode["cost"], jobs, objective)
+            fair = own_figure(engine.cost(self._fair_state, objective), jobs, objective)
+            ratio = own / fair if fair > 0 else 1.0
+            outcomes.append(EpisodeOutcome(jobs, episode["job_seconds"] / jobs, fair_s, ratio))
         return outcomes
+
+
+def own_figure(cost: float, jobs: int, objective: int) -> float:
+    """What an episode's cost says per job, for ratios: a mean, a root mean square, the makespan."""
+    if objective == MAKESPAN:
+        return cost
+    per_job = cost / jobs
+    return math.sqrt(per_job) if objective == TAIL else per_job
 
 
 def run_actor(actor: Actor, source: ParameterSource, sink: TrajectorySink) -> None:

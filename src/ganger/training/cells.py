@@ -37,11 +37,12 @@ def measure_cells(config: TrainConfig, source: JobSource | None) -> Cells:
     `source` may be None for a single cell whose times are all given.
 
     A decision matters for about as long as jobs stay. Measured on TPC-H: 200 s where jobs take a
-    minute, about 1,000 s in an overload where they take a quarter of an hour.
+    minute, about 1,000 s in an overload where they take a quarter of an hour. For the makespan it
+    matters until the last job ends.
     """
     learning = config.learning
     cells = config.cells
-    mean_jct_s = np.ones(len(cells))
+    mean_jct_s, span_s = np.ones(len(cells)), np.ones(len(cells))
     if len(cells) > 1 or None in (learning.discount_time_s, learning.lambda_time_s):
         assert source is not None
         for k, (size, gap_s) in enumerate(cells):
@@ -54,16 +55,21 @@ def measure_cells(config: TrainConfig, source: JobSource | None) -> Cells:
                 stream=streams.Stream.TUNING,
                 split="train",
             )
-            mean_jct_s[k] = max(float(lists.all_jct_s([BASELINE], range(_LISTS)).mean()), 1e-6)
+            jct_s = lists.all_jct_s([BASELINE], range(_LISTS))
+            finish_s = lists.jobs_of(range(_LISTS)).arrival_s + jct_s[0]
+            mean_jct_s[k] = max(float(jct_s.mean()), 1e-6)
+            span_s[k] = max(float(finish_s.max(axis=1).mean()), 1e-6)  # the first job is at 0
     executors = np.array([cell[0] for cell in cells], np.int32)
     interarrival_s = np.array([cell[1] for cell in cells], np.float64)
     discount_time_s = _DISCOUNT_PER_ROOT_JCT * np.sqrt(mean_jct_s)
+    if config.objective == "makespan":
+        discount_time_s = span_s
     if learning.discount_time_s is not None:
         discount_time_s[:] = learning.discount_time_s
     lambda_time_s = _LAMBDA_SHARE * discount_time_s
     if learning.lambda_time_s is not None:
         lambda_time_s[:] = learning.lambda_time_s
-    in_system = config.jobs * mean_jct_s / (config.jobs * interarrival_s + mean_jct_s)
+    in_system = config.jobs * mean_jct_s / span_s
     cost_unit = in_system * discount_time_s if len(cells) > 1 else np.ones(1)
     return Cells(
         executors,

@@ -2,6 +2,7 @@
 
 from ganger.config import Config
 from ganger.errors import ConfigError
+from ganger.simulator.objectives import OBJECTIVES
 
 EXECUTORS, INTERARRIVAL_S = 50, 25.0
 """Of the cluster that is meant unless another is named."""
@@ -65,6 +66,10 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     """Jobs in an episode."""
     interarrival_s: float | tuple[float, ...] = INTERARRIVAL_S
     """Mean seconds between two arrivals; 0: all jobs at once. Several numbers: as for executors."""
+    objective: str = "mean"
+    """What to make small: mean, weighted, tail (job completion times), slowdown or makespan."""
+    weights: dict[str, float] = {}  # noqa: RUF012  # msgspec copies it for every instance
+    """How much the jobs of a user count in the weighted objective; of any other user, 1."""
     actors: int = 1
     """Acting threads. The learner needs a core of its own."""
     environments: int = 96
@@ -92,6 +97,15 @@ class TrainConfig(Config, frozen=True, kw_only=True):
                 raise ConfigError(f"interarrival_s is {interarrival_s}; expected 0 or more")
         if not self.cells:
             raise ConfigError("executors and interarrival_s need a value each")
+        if self.objective not in OBJECTIVES:
+            raise ConfigError(f"objective is {self.objective!r}; there are {', '.join(OBJECTIVES)}")
+        if self.objective == "weighted" and not self.weights:
+            raise ConfigError("objective weighted needs weights: how much the jobs of a user count")
+        if self.objective != "weighted" and self.weights:
+            raise ConfigError(f"weights are for objective weighted; objective is {self.objective}")
+        for user, weight in self.weights.items():
+            if not 0 < weight < float("inf"):
+                raise ConfigError(f"weights: {user} has {weight}; expected more than 0")
         if self.environments % self.actors:
             raise ConfigError(
                 f"{self.environments} environments cannot be shared out evenly among "

@@ -151,7 +151,7 @@ class Learner:
             "learning_rate": learning_rate,
             "entropy_weight": entropy_weight,
             "stopped_early": float(stopped_early),
-            "jobs_in_system": float(samples.cost.sum() / max(samples.elapsed_s.sum(), 1e-9)),
+            "cost_rate": float(samples.cost.sum() / max(samples.elapsed_s.sum(), 1e-9)),
             "update_s": time.perf_counter() - begin,
         }
 

@@ -16,13 +16,13 @@ import torch
 
 from ganger.errors import TrainingError
 from ganger.policy.checkpoint import fingerprint
-from ganger.simulator.table import build_table
 from ganger.training.actor import ActedTrajectory, Actor, run_actor
 from ganger.training.cells import measure_cells
 from ganger.training.config import TrainConfig
 from ganger.training.exchange import Parameters
 from ganger.training.exchange.local import ParameterStore, TrajectoryQueue
 from ganger.training.learner import Learner, NonFiniteError, keep_freed_memory
+from ganger.training.objective import training_table
 from ganger.training.run_directory import RunDirectory
 from ganger.workload import load_source
 
@@ -66,7 +66,7 @@ def train(
     torch.set_num_threads(1)  # the other cores act
     keep_freed_memory()
     source = load_source(config.workload)
-    table = build_table(source.templates("train"))
+    table = training_table(config, source)
     cells = measure_cells(config, source)
     actors = [Actor(config, table, index) for index in range(config.actors)]
     learner = Learner(config, cells)
@@ -141,7 +141,7 @@ class _Loop:
         self._learner = learner
         self._store = store
         self._queue = queue
-        self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
+        self._recent: deque[tuple[float, float, float]] = deque(maxlen=_RECENT)
         self._saved_at = self._begin = time.perf_counter()
 
     def run_until(self, stop: threading.Event, progress: Progress | None) -> str:
@@ -192,8 +192,8 @@ class _Loop:
         waiting = self._queue.waiting()
         for one in acted:
             for outcome in one.outcomes:
-                self._recent.append((outcome.mean_jct_s, outcome.fair_mean_jct_s))
-        mine, fair = np.array(self._recent).reshape(-1, 2).T
+                self._recent.append((outcome.mean_jct_s, outcome.fair_mean_jct_s, outcome.ratio))
+        mine, fair, ratio = np.array(self._recent).reshape(-1, 3).T
         metrics |= {
             "elapsed_s": elapsed_s,
             "decisions": self.decisions,
@@ -207,7 +207,7 @@ class _Loop:
             "queue_depth": self._queue.depth,
             "recent_jct_s": float(mine.mean()) if len(mine) else None,
             "recent_fair_jct_s": float(fair.mean()) if len(fair) else None,
-            "recent_ratio": float((mine / fair).mean()) if len(mine) else None,
+            "recent_ratio": float(ratio.mean()) if len(ratio) else None,
         }
 
     def save(self) -> None:
@@ -226,6 +226,8 @@ class _Loop:
             "move_delay_s": config.move_delay_s,
             "jobs": config.jobs,
             "interarrival_s": config.interarrival_s,
+            "objective": config.objective,
+            "weights": config.weights,
             "decisions": self.decisions,
             "seed": config.seed,
         }

@@ -24,6 +24,8 @@ from ganger.workload.sources import (
     job_list_workload,
     load_source,
     random_workload,
+    template_users,
+    template_weights,
 )
 from ganger.workload.synthetic import SyntheticConfig, synthetic_stages
 
@@ -50,6 +52,8 @@ __all__ = [
     "read_workload",
     "synthetic_stages",
     "task_estimate_s",
+    "template_users",
+    "template_weights",
     "topological_order",
     "work_s",
     "write_jobs",

@@ -122,12 +122,21 @@ class Stage(
     """What a scheduler is told about one task's duration; None: the mean of all values."""
 
 
-class Job(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
+class Job(
+    Struct,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
     """A DAG of stages that arrives at one moment. Stages may be listed in any order."""
 
     id: str
     arrival_s: float
     stages: tuple[Stage, ...]
+    user: str | None = None
+    """Whose job it is, or of which class: what weights are given to."""
 
 
 class Workload(Struct, frozen=True):
@@ -150,6 +159,22 @@ def task_estimate_s(stage: Stage) -> float:
         return stage.estimated_task_s
     values = [value for part in _value_lists(stage.durations) for value in part]
     return math.fsum(values) / len(values)  # fsum: the same on every Python version
+
+
+def task_s_by_executors(stage: Stage) -> tuple[tuple[int, float], ...]:
+    """Mean seconds of one task where its job had so many executors, ascending in executors.
+
+    Empty if it is not known or does not depend on them. Measured times often grow a lot with the
+    executors, which share disks, memory and network; a scheduler that knows gives fewer.
+    """
+    if not isinstance(stage.durations, Waves):
+        return ()
+    means = []
+    for wave in stage.durations.levels:
+        values = [*wave.first_s, *wave.rest_s] or wave.fresh_s
+        if values:
+            means.append((wave.executors, math.fsum(values) / len(values)))
+    return tuple(means)
 
 
 def work_s(stages: Iterable[Stage]) -> float:

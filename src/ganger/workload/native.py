@@ -46,6 +46,7 @@ class _Line(Struct, forbid_unknown_fields=True):
     arrival_s: float | UnsetType = UNSET
     template: str | UnsetType = UNSET
     stages: msgspec.Raw | UnsetType = UNSET
+    user: str | UnsetType = UNSET
 
 
 class _TemplateLine(Struct):
@@ -53,10 +54,11 @@ class _TemplateLine(Struct):
     stages: tuple[Stage, ...]
 
 
-class _TemplateJobLine(Struct):
+class _TemplateJobLine(Struct, omit_defaults=True):
     id: str
     arrival_s: float
     template: str
+    user: str | None = None
 
 
 _line_decoder = msgspec.json.Decoder(_Line)
@@ -89,7 +91,8 @@ def read_jobs(path: str | os.PathLike[str]) -> Iterator[Job]:
         line = _decode_line(text, where)
         if line.id is UNSET:
             name = line.template
-            if name is UNSET or line.stages is UNSET or line.arrival_s is not UNSET:
+            of_a_job = line.arrival_s is not UNSET or line.user is not UNSET
+            if name is UNSET or line.stages is UNSET or of_a_job:
                 raise WorkloadError(
                     f"{where}: neither a job (id, arrival_s, and stages or template) "
                     "nor a template (template, stages)"
@@ -116,7 +119,8 @@ def read_jobs(path: str | os.PathLike[str]) -> Iterator[Job]:
                 f"{where}: template {line.template!r} is unknown; expected an earlier line to "
                 "define it"
             )
-        yield Job(id=line.id, arrival_s=line.arrival_s, stages=stages)
+        user = None if line.user is UNSET else line.user
+        yield Job(id=line.id, arrival_s=line.arrival_s, stages=stages, user=user)
 
 
 def write_workload(path: str | os.PathLike[str], workload: Workload) -> None:
@@ -133,7 +137,7 @@ def write_workload(path: str | os.PathLike[str], workload: Workload) -> None:
             if key not in names:
                 names[key] = f"t{len(names)}"
                 yield _encoder.encode(_TemplateLine(names[key], job.stages))
-            yield _encoder.encode(_TemplateJobLine(job.id, job.arrival_s, names[key]))
+            yield _encoder.encode(_TemplateJobLine(job.id, job.arrival_s, names[key], job.user))
 
     _write(path, lines())
 

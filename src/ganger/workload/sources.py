@@ -6,6 +6,7 @@ SPEC is "synthetic" or "synthetic:seed=N", "tpch:DIR", a native file by its name
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -93,6 +94,13 @@ class FileSource:
         return self.trace
 
     def templates(self, split: Split) -> Templates:
+        return tuple(job.stages for job in self._distinct(split))
+
+    def users(self, split: Split) -> tuple[str | None, ...]:
+        """Whose job each template is: what two users share are two templates."""
+        return tuple(job.user for job in self._distinct(split))
+
+    def _distinct(self, split: Split) -> list[Job]:
         jobs = self.trace.jobs
         cut = len(jobs) * 4 // 5
         part = jobs[:cut] if split == "train" else jobs[cut:]
@@ -100,7 +108,20 @@ class FileSource:
             raise WorkloadError(
                 f"{self.name}: {len(jobs)} jobs leave none to {split} with; expected 2 or more"
             )
-        return tuple({id(job.stages): job.stages for job in part}.values())
+        return list({(id(job.stages), job.user): job for job in part}.values())
+
+
+def template_users(source: JobSource, split: Split) -> tuple[str | None, ...]:
+    """Whose job each template of the source is; None where nobody is named."""
+    if isinstance(source, FileSource):
+        return source.users(split)
+    return (None,) * len(source.templates(split))
+
+
+def template_weights(source: JobSource, split: Split, weights: Mapping[str, float]) -> list[float]:
+    """What each template of the source weighs: as much as its user, and 1 unless that is given."""
+    users = template_users(source, split)
+    return [1.0 if user is None else weights.get(user, 1.0) for user in users]
 
 
 def load_source(spec: str) -> JobSource:
@@ -155,7 +176,7 @@ def random_workload(
         raise WorkloadError(f"interarrival_s is {interarrival_s}; expected seconds, 0 or more")
     if seed < 0 or index < 0:
         raise WorkloadError(f"seed is {seed}, index is {index}; expected 0 or more")
-    templates = source.templates(split)
+    templates, users = source.templates(split), template_users(source, split)
     stream = Stream.JOB_LIST if split == "train" else Stream.EVALUATION
     chosen = np.empty(jobs, np.int32)
     arrivals_s = np.empty(jobs, np.float64)
@@ -163,7 +184,7 @@ def random_workload(
     draw_job_list(key, jobs, float(interarrival_s), len(templates), chosen, arrivals_s)
     return Workload(
         tuple(
-            Job(id=str(i), arrival_s=arrival_s, stages=templates[template])
+            Job(id=str(i), arrival_s=arrival_s, stages=templates[template], user=users[template])
             for i, (template, arrival_s) in enumerate(
                 zip(chosen.tolist(), arrivals_s.tolist(), strict=True)
             )
