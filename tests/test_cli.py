@@ -364,7 +364,6 @@ def test_the_first_signal_asks_and_the_second_one_ends(capfd):
         ("train --objective weighted", "objective weighted needs weights"),
         ("train --weights ann 2", "weights are for objective weighted; objective is mean"),
         ("train --objective weighted --weights ann 0", "weights: ann has 0.0; expected more"),
-        ("train --objective weighted --weights ann 2", "ann has no job to train on in synthetic"),
         ("train --config absent.toml", "absent.toml: cannot be read: No such file"),
         ("evaluate absent", "absent: there is no such run directory or checkpoint"),
         ("tune --episodes 1", "episodes is 1; expected 4 or more"),

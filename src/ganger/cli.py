@@ -211,7 +211,8 @@ class Evaluate:
     """Compare a learned scheduler with heuristics on jobs that training never saw.
 
     All run on the same job lists with the same task durations. ratio_to_fair is the mean over lists
-    of the ratio of mean job completion times to plain fair's; below 1 is better.
+    of the ratio of mean job completion times to plain fair's; below 1 is better. The figures of the
+    other objectives stand beside it, whatever the policy was trained for.
     """
 
     run_directory: Annotated[Path, tyro.conf.Positional, arg(name="RUN", metavar="RUN")]
@@ -282,7 +283,7 @@ class Evaluate:
             f"{settings['interarrival_s']:g} s, on {settings['executors']} executors "
             f"({settings['workload']}, seed {self.seed})\n"
         )
-        _print_rows([(row.scheduler, row) for row in rows])
+        _print_rows([(row.scheduler, row) for row in rows], of_all_objectives=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -474,7 +475,7 @@ def _print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value, indent=2, allow_nan=False))
 
 
-def _print_rows(rows: "Sequence[tuple[str, Row]]") -> None:
+def _print_rows(rows: "Sequence[tuple[str, Row]]", *, of_all_objectives: bool = False) -> None:
     """Rows of a comparison under the names to show."""
     lines = [
         (
@@ -496,7 +497,11 @@ def _print_rows(rows: "Sequence[tuple[str, Row]]") -> None:
         *("scheduler", "mode", "mean JCT", "to fair's", "+-", "better in", "p95", "p99"),
         *("slowdown", "makespan", "weighted JCT"),
     )
-    shown = len(head) if any(row.weighted_jct_s is not None for _, row in rows) else -1
+    shown = len(head)
+    if not of_all_objectives:
+        shown -= 3
+    elif all(row.weighted_jct_s is None for _, row in rows):
+        shown -= 1
     _print_table(head[:shown], [line[:shown] for line in lines])
 
 
