@@ -193,7 +193,7 @@ def learned(objective, source, **settings):
         lambda_time_s=0.3 * discount_time_s,
     )
     given = config(objective, learning=learning, environments=16, steps=64, **settings)
-    learner, actor = Learner(given), Actor(given, training_table(given, source), 0)
+    learner, actor = toys.learner(given), Actor(given, training_table(given, source), 0)
     updates = 30
     for update in range(updates):
         parameters = Parameters(learner.policy.vector(), 0)

@@ -17,6 +17,7 @@ import numpy as np
 
 from ganger.compiled import compiled
 from ganger.simulator.engine import demand, is_schedulable, source_of_executor
+from ganger.simulator.state import TASK_DONE
 from ganger.simulator.table import GROWTH
 from ganger.structs import ArrayStruct
 
@@ -76,6 +77,13 @@ JOB_FEATURES = (
     ),
 )
 
+# The critic, which exists in training only, also sees when the running tasks will end.
+HIDDEN_JOB_FEATURES = (
+    "running_s: log1p(sum of true seconds until its running tasks end) / 5",
+    "running_work: the same / 100",
+    "longest_s: log1p(true seconds until the last of them ends) / 3",
+)
+
 # One row per decision. The policy sees the first POLICY_GLOBALS of them; the critic, which exists
 # in training only, sees all: also the arrivals to come. They do not depend on what the policy does,
 # so the baseline stays unbiased (LEARNING: the largest single gain).
@@ -108,6 +116,7 @@ FUTURE_FEATURES = (
     ),
     "gap: log1p(mean seconds between arrivals) / 5, written by the actor",
 )
+CRITIC_JOB_WIDTH = len(JOB_FEATURES) + len(HIDDEN_JOB_FEATURES)
 STAGE_WIDTH, JOB_WIDTH = len(STAGE_FEATURES), len(JOB_FEATURES)
 POLICY_GLOBALS = len(POLICY_GLOBAL_FEATURES)
 GLOBAL_WIDTH = POLICY_GLOBALS + len(FUTURE_FEATURES)
@@ -119,7 +128,7 @@ class Rows(ArrayStruct):
     """Rows of many decisions, one after another: decision d owns pointer[d]..pointer[d + 1]."""
 
     stages: Any  # [stage rows, STAGE_WIDTH]
-    jobs: Any  # [job rows, JOB_WIDTH]
+    jobs: Any  # [job rows, CRITIC_JOB_WIDTH]: the policy sees the first JOB_WIDTH
     globals: Any  # [decisions, GLOBAL_WIDTH]
     stage_index: Any  # [stage rows]: the stage in the simulator's state
     stage_job: Any  # [stage rows]: its job's row, counted from the decision's first
@@ -154,7 +163,7 @@ def new_rows(decisions: int, stage_rows: int, job_rows: int, edges: int) -> Rows
     """Empty rows with that much room."""
     return Rows(
         stages=np.empty((stage_rows, STAGE_WIDTH), np.float32),
-        jobs=np.empty((job_rows, JOB_WIDTH), np.float32),
+        jobs=np.empty((job_rows, CRITIC_JOB_WIDTH), np.float32),
         globals=np.empty((decisions, GLOBAL_WIDTH), np.float32),
         stage_index=np.empty(stage_rows, np.int32),
         stage_job=np.empty(stage_rows, np.int32),
@@ -344,6 +353,7 @@ def write_features(state, table, rows, d, every_stage, future, path, work_path):
         y[23] = grown_1 / max(work, 1e-9)
         y[24] = grown_2 / max(work, 1e-9)
         rows.job_own[at_job] = own
+        job.row = at_job
         at_job += 1
     for r in range(first_job_row, at_job):
         rank = 0
@@ -371,11 +381,34 @@ def write_features(state, table, rows, d, every_stage, future, path, work_path):
     g[9] = math.log1p(offer) / 4
     if future:
         write_future(state, table, g)
+        _write_running(state, rows, first_job_row, at_job)
     rows.on_offer[d] = clock.on_offer
     rows.executors[d] = clock.executors
     rows.stage_pointer[d + 1] = at_stage
     rows.job_pointer[d + 1] = at_job
     rows.edge_pointer[d + 1] = at_edge
+
+
+@compiled
+def _write_running(state, rows, first_row, last_row):
+    """Write what only the critic sees of each job: how long its running tasks still take."""
+    clock = state.clock[0]
+    for r in range(first_row, last_row):
+        rows.jobs[r, JOB_WIDTH] = 0.0
+        rows.jobs[r, JOB_WIDTH + 2] = 0.0
+    for k in range(clock.heap_size):
+        event = state.heap[k]
+        if event.what & 1 == TASK_DONE:
+            stage = state.stages[state.executors[event.what >> 1].stage]
+            y = rows.jobs[state.jobs[stage.job].row]
+            left_s = event.time - clock.now
+            y[JOB_WIDTH] += left_s
+            y[JOB_WIDTH + 2] = max(y[JOB_WIDTH + 2], left_s)
+    for r in range(first_row, last_row):
+        y = rows.jobs[r]
+        y[JOB_WIDTH + 1] = y[JOB_WIDTH] / 100
+        y[JOB_WIDTH] = math.log1p(y[JOB_WIDTH]) / 5
+        y[JOB_WIDTH + 2] = math.log1p(y[JOB_WIDTH + 2]) / 3
 
 
 @compiled

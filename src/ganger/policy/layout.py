@@ -20,7 +20,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.policy.features import GLOBAL_WIDTH, JOB_WIDTH, POLICY_GLOBALS, STAGE_WIDTH
+from ganger.policy.features import (
+    CRITIC_JOB_WIDTH,
+    GLOBAL_WIDTH,
+    JOB_WIDTH,
+    POLICY_GLOBALS,
+    STAGE_WIDTH,
+)
 
 HIDDEN = 64
 EMBEDDING = 32
@@ -74,7 +80,7 @@ _MESSAGES = {
 }
 # The critic, which exists in training only: jobs summed as in the policy, then two layers.
 CRITIC = {
-    "critic_job_1": (JOB_WIDTH, HIDDEN),
+    "critic_job_1": (CRITIC_JOB_WIDTH, HIDDEN),
     "critic_job_1_bias": (HIDDEN,),
     "critic_job_2": (HIDDEN, EMBEDDING),
     "critic_job_2_bias": (EMBEDDING,),
@@ -101,7 +107,7 @@ FAN_IN = {
     "message_in": STAGE_WIDTH,
     "message_send": MESSAGE,
     "message_merge": MESSAGE,
-    "critic_job_1": JOB_WIDTH,
+    "critic_job_1": CRITIC_JOB_WIDTH,
     "critic_job_2": HIDDEN,
     "critic_1": EMBEDDING + GLOBAL_WIDTH,
     "critic_2": HIDDEN,

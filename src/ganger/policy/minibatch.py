@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ganger.compiled import compiled
-from ganger.policy.features import GLOBAL_WIDTH, JOB_WIDTH, STAGE_WIDTH
+from ganger.policy.features import CRITIC_JOB_WIDTH, GLOBAL_WIDTH, STAGE_WIDTH
 from ganger.policy.forward import write_level
 from ganger.policy.layout import LEVEL_WIDTH, LEVELS
 from ganger.structs import ArrayStruct
@@ -21,7 +21,7 @@ class Minibatch(ArrayStruct):
     stage_choice: Any  # [S]: 1 if it may be chosen
     stage_height: Any  # [S]: longest way to a leaf, for message passing
     edges: Any  # [E, 2]: parent and child rows
-    jobs: Any  # [J, JOB_WIDTH]
+    jobs: Any  # [J, CRITIC_JOB_WIDTH]
     job_decision: Any  # [J]
     globals: Any  # [B, GLOBAL_WIDTH]
     chosen: Any  # [B]: row of stages
@@ -58,7 +58,7 @@ def new_minibatch(decisions: int, stages: int, jobs: int, edges: int) -> Minibat
         stage_choice=np.empty(stages, np.bool_),
         stage_height=np.empty(stages, np.int64),
         edges=np.empty((edges, 2), np.int64),
-        jobs=np.empty((jobs, JOB_WIDTH), np.float32),
+        jobs=np.empty((jobs, CRITIC_JOB_WIDTH), np.float32),
         job_decision=np.empty(jobs, np.int64),
         globals=np.empty((decisions, GLOBAL_WIDTH), np.float32),
         chosen=np.empty(decisions, np.int64),

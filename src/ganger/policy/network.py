@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu_
 
-from ganger.policy.features import POLICY_GLOBALS
+from ganger.policy.features import JOB_WIDTH, POLICY_GLOBALS
 from ganger.policy.layout import (
     EMBEDDING,
     JOB_SUM_SCALE,
@@ -105,7 +105,8 @@ class PolicyNetwork(nn.Module):
     def stage_logits(self, batch: TorchBatch) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Logits [S], embeddings of jobs [J, .] and whole clusters [B, .], messages [S, .]."""
         message = self._messages(batch) if self.messages else None
-        hidden = torch.addmm(self.job_1_bias, batch.jobs, self.job_1)
+        jobs = batch.jobs[:, :JOB_WIDTH]
+        hidden = torch.addmm(self.job_1_bias, jobs, self.job_1)
         if message is not None:
             gathered = message.new_zeros(len(batch.jobs), message.shape[1])
             gathered = gathered.index_add(0, batch.stage_job, message) * MESSAGE_SCALE
@@ -119,7 +120,7 @@ class PolicyNetwork(nn.Module):
         whole = _leaky(torch.addmm(self.whole_2_bias, hidden, self.whole_2))
 
         of_whole = torch.addmm(self.stage_1_bias, whole, self.stage_1_whole)
-        of_job = torch.addmm(of_whole[batch.job_decision], batch.jobs, self.stage_1_job)
+        of_job = torch.addmm(of_whole[batch.job_decision], jobs, self.stage_1_job)
         of_job = torch.addmm(of_job, embedding, self.stage_1_embedding)
         hidden = torch.addmm(of_job[batch.stage_job], batch.stages, self.stage_1_stage)
         if message is not None:
@@ -136,7 +137,7 @@ class PolicyNetwork(nn.Module):
         """Logits [B, LEVELS] of the limits for the chosen stages."""
         job = batch.stage_job[batch.chosen]
         hidden = torch.addmm(self.limit_1_bias, whole, self.limit_1_whole)
-        hidden = torch.addmm(hidden, batch.jobs[job], self.limit_1_job)
+        hidden = torch.addmm(hidden, batch.jobs[job, :JOB_WIDTH], self.limit_1_job)
         hidden = torch.addmm(hidden, embedding[job], self.limit_1_embedding)
         hidden = torch.addmm(hidden, batch.stages[batch.chosen], self.limit_1_stage)
         if message is not None:

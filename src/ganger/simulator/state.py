@@ -61,6 +61,7 @@ JOB = np.dtype(
         ("schedulable", "i4"),  # of these, the ones whose parents are all saturated
         ("executors", "i4"),  # bound to the job
         ("supply", "i4"),  # bound, moving to it, or committed to it from elsewhere
+        ("row", "i4"),  # of the features last written
     ],
     align=True,
 )
