@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import RandomDecisions, drive
 
-from ganger.policy.features import Rows, new_rows, write_features
+from ganger.policy.features import JOB_WIDTH, Rows, new_rows, write_features
 from ganger.policy.forward import new_scratch
 from ganger.simulator import engine
 from ganger.simulator.observation import Names, Observation, observe, state_of
@@ -37,6 +37,7 @@ def rows_of(state, table, *, every_stage):
         "stage": rows.stage_pointer[1], "job": rows.job_pointer[1], "edges": rows.edge_pointer[1],
         "stages": rows.stage_pointer[1], "jobs": rows.job_pointer[1],
     }  # fmt: skip
+    rows.jobs[:, JOB_WIDTH:] = 0  # only the critic's
     return {
         name: getattr(rows, name)[: ends.get(name, ends.get(name.split("_")[0]))]
         for name in Rows.FIELDS

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import toys
 
+from ganger.policy.features import STAGE_WIDTH
 from ganger.policy.layout import initial_vector
 from ganger.policy.scheduler import PolicyScheduler
 from ganger.schedulers import parse_scheduler
@@ -74,7 +75,7 @@ def test_a_loss_that_is_not_finite_is_an_error_that_carries_the_batch():
     samples.decisions.cost[7] = np.nan
     with pytest.raises(NonFiniteError, match="not finite after 0 updates") as raised:
         learner.update([samples], 0.0)
-    assert raised.value.tensors["stages"].shape[1] == 14
+    assert raised.value.tensors["stages"].shape[1] == STAGE_WIDTH
 
 
 def job_lists(count):

@@ -53,7 +53,7 @@ def test_a_run_that_is_stopped_ends_in_seconds_and_leaves_all_it_should(tmp_path
     stop, progress, seen = stop_after(12)
     before = thread_names()
     outcome = loop.train(config, tmp_path / "run", progress=progress, stop=stop)
-    assert thread_names() == before, "no thread is left"
+    assert thread_names() <= before, "no thread is left"
     assert outcome.reason == "stopped"
     assert outcome.updates >= 12
     assert outcome.decisions == outcome.updates * config.environments * config.steps
@@ -121,7 +121,7 @@ def test_an_actor_that_dies_ends_the_run_with_its_reason(tmp_path, monkeypatch):
     before = thread_names()
     with pytest.raises(TrainingError, match="actor 0 died: ValueError: the actor is broken"):
         loop.train(run_of(tmp_path), tmp_path / "run")
-    assert thread_names() == before
+    assert thread_names() <= before
     assert "the actor is broken" in (tmp_path / "run" / "stop_reason.json").read_text()
 
 
@@ -138,7 +138,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_batch(tmp_path, m
     before = thread_names()
     with pytest.raises(NonFiniteError, match="not finite after 2 updates"):
         loop.train(run_of(tmp_path), tmp_path / "run")
-    assert thread_names() == before
+    assert thread_names() <= before
     with np.load(tmp_path / "run" / "failed_batch.npz", allow_pickle=False) as batch:
         assert {"stages", "jobs", "globals", "chosen"} <= set(batch)
     assert "not finite" in (tmp_path / "run" / "stop_reason.json").read_text()

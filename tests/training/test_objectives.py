@@ -21,7 +21,6 @@ from ganger.simulator.simulate import Cluster, load_episode, prepare
 from ganger.training.actor import Actor
 from ganger.training.config import TrainConfig
 from ganger.training.exchange import Parameters
-from ganger.training.learner import Learner
 from ganger.training.objective import training_table
 from ganger.workload import FileSource, Job, Pool, Stage, SyntheticSource, Workload
 

@@ -35,7 +35,6 @@ from ganger.training.vtrace import vtrace
 
 _NORMALISER_DECAY = 0.9
 _SMALLEST_SCALE = 1e-3
-_AVERAGED_UPDATES = 50
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 
 
@@ -87,8 +86,6 @@ class Learner:
         self.optimiser = torch.optim.Adam(
             [self._parameters], lr=self.config.learning_rate, fused=True
         )
-        self.average = vector.copy()
-        """The policy averaged over the last updates: steadier than any of them."""
         self._value_mean, self._value_square, self._updates = 0.0, 0.0, 0
 
     def update(self, trajectories: list[ActorTrajectory], progress: float) -> dict[str, float]:
@@ -140,9 +137,6 @@ class Learner:
                 stopped_early = True
                 break
         self._updates += 1
-        self.average += (self.policy.flat - self.average) * max(
-            1 / self._updates, 1 / _AVERAGED_UPDATES
-        )
         policy_loss, value_loss, entropy, kl, gradient = sums / steps
         rho = log_rho.exp()
         return {

@@ -215,7 +215,6 @@ class _Loop:
         config, learner = self._config, self._learner
         tensors: dict[str, Any] = {
             "policy": learner.policy.vector(),
-            "policy_average": learner.average,
             "critic": learner.critic.vector(),
             "critic_scale": np.array([learner.critic.mean, learner.critic.scale]),
         }
