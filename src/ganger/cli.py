@@ -142,9 +142,15 @@ class _Settings(TrainConfig, frozen=True, kw_only=True):
     """The same with flags that leave out the unit."""
 
     weights: Annotated[dict[str, float], arg(metavar="[USER WEIGHT ...]")] = _DEFAULTS.weights
-    interarrival_s: Annotated[float, _Interarrival] = INTERARRIVAL_S
+    executors: Annotated[int | tuple[int, ...], arg(metavar="N [N ...]")] = EXECUTORS
+    interarrival_s: Annotated[
+        float | tuple[float, ...], arg(name="interarrival", metavar="S [S ...]")
+    ] = INTERARRIVAL_S
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     decisions: Annotated[int | None, _optional("N")] = None
+    updates: Annotated[int | None, _optional("N")] = None
+    target_ratio: Annotated[float | None, _optional("RATIO")] = None
+    patience: Annotated[int | None, _optional("N")] = None
 
     @classmethod
     def of(cls, config: TrainConfig) -> Self:
@@ -157,7 +163,10 @@ class _Settings(TrainConfig, frozen=True, kw_only=True):
 _SETTINGS = _Settings()
 _REASONS = {
     "time": "the time is up",
-    "decisions": "that is as many as wanted",
+    "decisions": "that is as many decisions as wanted",
+    "updates": "that is as many updates as wanted",
+    "target": "the target is reached",
+    "plateau": "it stopped getting better",
     "stopped": "stopped as asked",
 }
 
@@ -166,24 +175,36 @@ _REASONS = {
 class Train:
     """Train a scheduler: actors act in simulated clusters, a learner learns from them.
 
-    Ctrl-C ends it within seconds, with a checkpoint; a second one ends it at once.
+    It ends when the first of its limits is reached. Ctrl-C ends it within seconds, with a
+    checkpoint; a second one ends it at once.
     """
 
     settings: Annotated[_Settings, arg(name="")] = _SETTINGS
     run_dir: Annotated[Path | None, _optional("DIR")] = None
     """A new directory for settings, metrics and checkpoints; runs/DATE-TIME unless given."""
+    resume: bool = False
+    """Go on with the run in --run-dir under its settings; limits given here replace its own."""
+    init: Annotated[Path | None, _optional("RUN")] = None
+    """A run or checkpoint whose policy to start from."""
     config: Annotated[Path | None, _optional("FILE")] = None
     """A TOML file of settings, named as in a run's config.json; flags go before it."""
 
     def run(self) -> None:
         _need_torch("ganger train")
         from ganger.training.loop import train
-        from ganger.warmup import compile_notice, compile_training
+        from ganger.warmup import compile_notice, compile_policy, compile_training
 
         settings = self.settings.plain()
+        if self.resume:
+            if self.run_dir is None:
+                raise ConfigError("--resume needs --run-dir: the run to go on with")
+            if self.init is not None:
+                raise ConfigError("--init starts a new run, --resume goes on with one; choose one")
+            settings = _resumed_settings(settings, self.run_dir)
         run_dir = self.run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
         with compile_notice():
             compile_training(settings.messages)
+            compile_policy(settings.messages)
         print(
             f"Training for {settings.minutes:g} min into {run_dir}; Ctrl-C ends it earlier, "
             "with a checkpoint.",
@@ -195,15 +216,37 @@ class Train:
                 done = metrics["elapsed_s"] / settings.minutes / 60
                 if settings.decisions is not None:
                     done = max(done, metrics["decisions"] / settings.decisions)
+                if settings.updates is not None:
+                    done = max(done, metrics["updates"] / settings.updates)
                 bar.update(done, 1, _training_line(metrics, settings.objective))
 
-            outcome = train(settings, run_dir, progress=progress, stop=stop)
+            outcome = train(
+                settings,
+                run_dir,
+                resume=self.resume,
+                init=self.init,
+                progress=progress,
+                stop=stop,
+            )
         print(
             f"{outcome.updates} updates from {outcome.decisions:,} decisions; "
             f"{_REASONS.get(outcome.reason, outcome.reason)}.\n"
             f"Run:   {outcome.run}\n"
             f"Next:  ganger evaluate {shlex.quote(str(outcome.run))}"
         )
+
+
+def _resumed_settings(given: TrainConfig, run_dir: Path) -> TrainConfig:
+    """The run's own settings, with what was given on the command line in their place."""
+    from ganger.training.run_directory import RunDirectory
+
+    before = RunDirectory.open(run_dir).config(TrainConfig)
+    changed = {
+        name: getattr(given, name)
+        for name in given.__struct_fields__
+        if getattr(given, name) != getattr(_DEFAULTS, name)
+    }
+    return msgspec.structs.replace(before, **changed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -556,11 +599,15 @@ _OWN_FIGURES = {
 
 def _training_line(metrics: dict[str, Any], objective: str) -> str:
     ratio, figure = metrics["recent_ratio"], _OWN_FIGURES[objective]
+    validated, best = metrics["validation_ratio"], metrics["best_ratio"]
     return ", ".join(
         (
             f"{metrics['decisions']:,} decisions",
             f"{metrics['decisions_per_s']:,.0f}/s",
             "no episode yet" if ratio is None else f"{figure} {ratio:.3f} of fair's",
+            "not validated yet"
+            if validated is None
+            else f"validation {validated:.3f} (best {best:.3f})",
             f"lag {metrics['lag_mean']:.1f}",
             f"idle: learner {metrics['learner_idle_share']:.0%}, "
             f"actors {metrics['actor_idle_share']:.0%}",

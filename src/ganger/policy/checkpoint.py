@@ -73,7 +73,7 @@ class SavedPolicy(NamedTuple):
 
 
 def load_policy(path: str | Path, *, sample: bool = False) -> PolicyScheduler:
-    """The scheduler in a checkpoint, or in the newest intact checkpoint of a run directory.
+    """The scheduler in a checkpoint, or in the best intact checkpoint of a run directory.
 
     Args:
         path: a checkpoint or a run directory.
@@ -132,7 +132,7 @@ def _find_checkpoint(path: Path) -> "Checkpoint":
     if (path / "checkpoint.json").is_file():
         return read_checkpoint(path)
     if (path / "config.json").is_file() or (path / "checkpoints").is_dir():
-        return first_intact(path, reversed(checkpoint_steps(path)))
+        return first_intact(path, best_steps(path))
     if not path.exists():
         raise CheckpointError(f"{path}: there is no such run directory or checkpoint")
     raise CheckpointError(f"{path}: is neither a run directory nor a checkpoint")
@@ -248,6 +248,26 @@ def step_directories(run: Path) -> list[int]:
     names = os.listdir(directory) if directory.is_dir() else []
     found = map(re.compile(r"step-(\d{9,})").fullmatch, names)
     return sorted(int(match[1]) for match in found if match)
+
+
+def marked_best(run: Path) -> list[int]:
+    """Steps marked as best, the latest mark last; those without a checkpoint left out."""
+    file = run / "checkpoints" / "best.json"
+    if not file.exists():
+        return []
+    try:
+        steps = read_json(file)["steps"]
+        existing = set(checkpoint_steps(run))
+        return [step for step in steps if step in existing]
+    except (CheckpointError, KeyError, TypeError) as error:
+        _log.warning("%s: cannot be read, so no checkpoint counts as best: %s", file, error)
+        return []
+
+
+def best_steps(run: Path) -> list[int]:
+    """Where to look for the best checkpoint: the one last marked as best first, then the newest."""
+    marked = marked_best(run)[::-1]
+    return [*marked, *(step for step in reversed(checkpoint_steps(run)) if step not in marked)]
 
 
 def first_intact(run: Path, steps: Iterable[int]) -> Checkpoint:

@@ -2,20 +2,21 @@
 
 import math
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ganger import streams
 from ganger.compiled import records
-from ganger.errors import GangerError
+from ganger.errors import CheckpointError, GangerError
 from ganger.policy.features import Rows, new_rows
 from ganger.policy.forward import Scratch, new_scratch, weights_of
 from ganger.policy.layout import limit_levels
 from ganger.schedulers import parse_scheduler
 from ganger.simulator import engine
 from ganger.simulator.objectives import MAKESPAN, OBJECTIVES, TAIL
-from ganger.simulator.state import new_state
+from ganger.simulator.state import State, new_state
 from ganger.simulator.table import Table
 from ganger.training.acting import (
     ENVIRONMENT,
@@ -117,6 +118,33 @@ class Actor:
             rows, decisions, self._environments.levels, self._cells, config.steps
         )
         return ActedTrajectory(samples, outcomes, time.perf_counter() - begin)
+
+    def state(self) -> NDArray[np.uint8]:
+        """Its simulated clusters as bytes: what a synchronous run needs to go on as if nothing."""
+        return np.concatenate([part.reshape(-1).view(np.uint8) for part in self._parts()])
+
+    def restore(self, state: NDArray[np.uint8]) -> None:
+        """Go on from a state.
+
+        Raises:
+            CheckpointError: if it is of clusters of another size.
+        """
+        parts = self._parts()
+        size = sum(part.nbytes for part in parts)
+        if state.size != size:
+            raise CheckpointError(f"the clusters' state has {state.size} bytes; expected {size}")
+        addresses = self._environments.environments["state"].copy()
+        at = 0
+        for part in parts:
+            part.reshape(-1).view(np.uint8)[:] = state[at : at + part.nbytes]
+            at += part.nbytes
+        self._environments.environments["state"] = addresses
+
+    def _parts(self) -> list[NDArray[Any]]:
+        return [
+            self._environments.environments,
+            *(getattr(state, name) for state in self._states for name in State.FIELDS),
+        ]
 
     def _outcomes(self, finished: np.ndarray) -> list[EpisodeOutcome]:
         """Replay one finished episode under fair: enough to follow the progress, and cheap."""

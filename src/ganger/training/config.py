@@ -80,6 +80,17 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     """Wall time to train, compiling excluded."""
     decisions: int | None = None
     """Stop after this many decisions if that comes before the time is up."""
+    updates: int | None = None
+    """Stop after this many updates of the learner."""
+    target_ratio: float | None = None
+    """Stop once the policy's figure on the validation lists is this much of fair's, such as 0.8."""
+    patience: int | None = None
+    """Stop after so many validations in a row without a new best one."""
+    validate_every_s: float = 30.0
+    """Seconds between two validations, each of a checkpoint."""
+    sync: bool = False
+    """Act and learn in turns, one thread: slower, but two runs with one seed are the same to the
+    bit, and so is one that was interrupted. Needs decisions or updates as its limit."""
     seed: int = 0
     """Of everything random."""
     messages: bool = False
@@ -120,6 +131,20 @@ class TrainConfig(Config, frozen=True, kw_only=True):
             raise ConfigError(f"minutes is {self.minutes}; expected more than 0")
         if self.decisions is not None and self.decisions < 1:
             raise ConfigError(f"decisions is {self.decisions}; expected 1 or more")
+        if self.updates is not None and self.updates < 1:
+            raise ConfigError(f"updates is {self.updates}; expected 1 or more")
+        if self.patience is not None and self.patience < 1:
+            raise ConfigError(f"patience is {self.patience}; expected 1 or more")
+        if self.target_ratio is not None and not 0 < self.target_ratio < float("inf"):
+            raise ConfigError(f"target_ratio is {self.target_ratio}; expected more than 0")
+        if not 0 < self.validate_every_s < float("inf"):
+            raise ConfigError(f"validate_every_s is {self.validate_every_s}; expected more than 0")
+        if self.sync and self.decisions is None and self.updates is None:
+            raise ConfigError(
+                "sync needs decisions or updates: schedules that follow the clock repeat nothing"
+            )
+        if self.sync and not (self.target_ratio is self.patience is None):
+            raise ConfigError("sync validates at its end only; leave out target_ratio and patience")
         if self.seed < 0:
             raise ConfigError(f"seed is {self.seed}; expected 0 or more")
 

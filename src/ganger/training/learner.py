@@ -10,6 +10,7 @@ arXiv:2110.00641). Discount and lambda run in continuous time, exp(-dt / tau).
 import contextlib
 import ctypes
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ganger import streams
-from ganger.errors import TrainingError
+from ganger.errors import CheckpointError, TrainingError
 from ganger.policy.layout import aligned_zeros, initial_critic, initial_vector
 from ganger.policy.network import Critic, PolicyNetwork
 from ganger.training.backend import (
@@ -71,7 +72,7 @@ class Learner:
             rng = streams.rng(config.seed, streams.Stream.LEARNER)
             vector = initial_vector(rng, config.messages)
         critic_vector = initial_critic(streams.rng(config.seed, streams.Stream.LEARNER, 2))
-        self._rng = streams.rng(config.seed, streams.Stream.LEARNER, 1)
+        self._seed = config.seed
         # One flat vector of all that is learned: one tensor for the optimiser.
         flat = aligned_zeros(len(vector) + len(critic_vector))
         flat[: len(vector)] = vector
@@ -120,8 +121,10 @@ class Learner:
         sums = np.zeros(5)
         steps = 0
         stopped_early = False
+        # A stream of its own for each update: nothing to store, and a resumed run draws the same.
+        rng = streams.rng(self._seed, streams.Stream.LEARNER, 3 + self._updates)
         for _ in range(config.epochs):
-            order = self._rng.permutation(len(made))
+            order = rng.permutation(len(made))
             for part in np.array_split(order, max(1, round(len(order) / config.minibatch))):
                 wanted = Wanted(advantage[part], goal[part], start[part])
                 weighting = Weighting(config.clip, config.value_weight, entropy_weight)
@@ -158,6 +161,55 @@ class Learner:
     def close(self) -> None:
         """End its threads."""
         self._backend.close()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that the next update depends on, as arrays for a checkpoint."""
+        moments = self.optimiser.state.get(self._parameters, {})
+        return {
+            "policy": self.policy.vector(),
+            "critic": self.critic.vector(),
+            "critic_scale": np.array([self.critic.mean, self.critic.scale]),
+            "value_moments": np.array([self._value_mean, self._value_square]),
+            "updates": np.array(self._updates),
+            **{f"adam.{name}": value.numpy().copy() for name, value in moments.items()},
+        }
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a state.
+
+        Raises:
+            CheckpointError: if an array is missing or of another shape.
+        """
+        self.start_from(state)
+        try:
+            self._value_mean, self._value_square = map(float, state["value_moments"])
+            self._updates = int(state["updates"])
+            moments = {
+                name.removeprefix("adam."): torch.from_numpy(np.array(value))
+                for name, value in state.items()
+                if name.startswith("adam.")
+            }
+        except KeyError as error:
+            raise CheckpointError(f"the checkpoint has no {error}; it cannot be resumed") from None
+        if moments:
+            self.optimiser.state[self._parameters] = moments
+
+    def start_from(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take over a policy and, where there is one, its critic; optimiser and counters are new.
+
+        Raises:
+            CheckpointError: if the policy is of another shape.
+        """
+        flat = self.policy.flat
+        if state["policy"].shape != flat.shape:
+            raise CheckpointError(
+                f"the policy has {state['policy'].size} parameters; expected {flat.size}"
+            )
+        flat[:] = state["policy"]
+        critic = state.get("critic")
+        if critic is not None and critic.shape == self.critic.flat.shape:
+            self.critic.flat[:] = critic
+            self.critic.mean, self.critic.scale = map(float, state["critic_scale"])
 
     def _targets(
         self, samples: Samples, value: Tensor, log_rho: Tensor

@@ -36,9 +36,11 @@ from ganger.errors import CheckpointError, ConfigError, TrainingError
 from ganger.policy.checkpoint import (
     TEMPORARY,
     Checkpoint,
+    best_steps,
     checkpoint_path,
     checkpoint_steps,
     first_intact,
+    marked_best,
     read_json,
     step_directories,
     write_atomically,
@@ -176,6 +178,13 @@ class RunDirectory:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise CheckpointError(f"{file}: {error}") from None
 
+    def change_config(self, config: Config) -> None:
+        """Record other settings, of a run that goes on with a longer limit."""
+        file = self.path / "config.json"
+        with _writing(file):
+            text = msgspec.json.format(msgspec.json.encode(config))
+            write_atomically(file, text + b"\n")
+
     @property
     def provenance(self) -> dict[str, Any]:
         """Where the run comes from: versions, machine, command line, seed, start."""
@@ -254,7 +263,7 @@ class RunDirectory:
         """Say that the checkpoint of this step is better than those marked before."""
         if not (self._checkpoint_path(step) / "checkpoint.json").is_file():
             raise CheckpointError(f"{self.path}: no checkpoint of step {step} to mark as best")
-        marked = [other for other in self._marked_best() if other != step]
+        marked = [other for other in marked_best(self.path) if other != step]
         file = self.path / "checkpoints" / "best.json"
         with _writing(file):
             write_json(file, {"steps": [*marked, step][-self._keep :]})
@@ -278,28 +287,13 @@ class RunDirectory:
         Raises:
             CheckpointError: if there is no intact checkpoint at all.
         """
-        marked = self._marked_best()[::-1]
-        others = [step for step in reversed(self.checkpoint_steps()) if step not in marked]
-        return first_intact(self.path, iter([*marked, *others]))
+        return first_intact(self.path, best_steps(self.path))
 
     def _checkpoint_path(self, step: int) -> Path:
         return checkpoint_path(self.path, step)
 
-    def _marked_best(self) -> list[int]:
-        """Steps marked as best, the latest mark last; those without a checkpoint left out."""
-        file = self.path / "checkpoints" / "best.json"
-        if not file.exists():
-            return []
-        try:
-            steps = read_json(file)["steps"]
-            existing = set(self.checkpoint_steps())
-            return [step for step in steps if step in existing]
-        except (CheckpointError, KeyError, TypeError) as error:
-            _log.warning("%s: cannot be read, so no checkpoint counts as best: %s", file, error)
-            return []
-
     def _prune(self) -> None:
-        kept = {*self.checkpoint_steps()[-self._keep :], *self._marked_best()}
+        kept = {*self.checkpoint_steps()[-self._keep :], *marked_best(self.path)}
         for step in step_directories(self.path):
             if step not in kept:
                 shutil.rmtree(self._checkpoint_path(step), ignore_errors=True)
