@@ -177,21 +177,21 @@ def main() -> None:
         report(name, np.array(base[name]), fair_s)
 
     train = VecNormalize(
-        DummyVecEnv([lambda: gymnasium.make(ENVIRONMENT_ID, **SMALL) for _ in range(8)]),
+        DummyVecEnv([lambda: gymnasium.make(ENVIRONMENT_ID, **SMALL) for _ in range(16)]),
         norm_obs=False,
-        gamma=0.995,
+        gamma=0.99,
     )
     limits = train.action_space.n // SMALL["max_stages"]
     model = MaskablePPO(
         SlotPolicy,
         train,
-        n_steps=512,
+        n_steps=256,
         batch_size=512,
         n_epochs=4,
-        gamma=0.995,
-        gae_lambda=0.97,
-        learning_rate=1e-3,
-        ent_coef=0.005,
+        gamma=0.99,
+        gae_lambda=0.95,
+        learning_rate=2e-3,
+        ent_coef=0.01,
         seed=given.seed,
         policy_kwargs={
             "net_arch": [],

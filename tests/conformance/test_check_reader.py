@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from ganger.errors import WorkloadError
 from ganger.testing import ConformanceError, check_reader
 from ganger.workload import (
     Job,
@@ -67,8 +68,6 @@ def _decode(path):
         rows = json.loads(path.read_text())
         return [(float(arrival_s), float(task_s)) for arrival_s, task_s in rows]
     except (OSError, ValueError, TypeError) as error:
-        from ganger.errors import WorkloadError
-
         raise WorkloadError(f"{path}: {error}") from None
 
 
@@ -93,8 +92,6 @@ def _says_no_place(path):
     try:
         return _jobs(path)
     except Exception:
-        from ganger.errors import WorkloadError
-
         raise WorkloadError("something is wrong") from None
 
 

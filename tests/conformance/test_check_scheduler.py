@@ -28,8 +28,8 @@ def test_a_policy_passes():
 def test_cases_are_the_same_every_time_and_unknown_ones_are_refused():
     for name in CASES:
         assert case(name) == case(name)
-    with pytest.raises(SimulationError, match="case 'random 25' is unknown; there are one exec"):
-        case("random 25")
+    with pytest.raises(SimulationError, match="case 'random 20' is unknown; there are one exec"):
+        case("random 20")
 
 
 def first(observation, **changes):

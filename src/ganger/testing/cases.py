@@ -8,7 +8,7 @@ from ganger.errors import SimulationError
 from ganger.simulator.simulate import Cluster
 from ganger.workload.model import Durations, Job, PerTask, Pool, Stage, Wave, Waves, Workload
 
-RANDOM_CASES = 25
+RANDOM_CASES = 20
 
 
 class Case(NamedTuple):
@@ -32,11 +32,11 @@ def _jobs(stages: tuple[Stage, ...], *arrivals_s: float) -> Workload:
 
 
 _TWO = (_stage("first"), _stage("second", "first"))
-_CHAIN = tuple(_stage(str(i), *([str(i - 1)] if i else []), tasks=2) for i in range(40))
+_CHAIN = tuple(_stage(str(i), *([str(i - 1)] if i else []), tasks=2) for i in range(16))
 _FAN = (
     _stage("split", tasks=1),
-    *(_stage(f"part {i}", "split", tasks=1 + i % 3) for i in range(60)),
-    _stage("merge", *(f"part {i}" for i in range(60)), tasks=1),
+    *(_stage(f"part {i}", "split", tasks=1 + i % 3) for i in range(24)),
+    _stage("merge", *(f"part {i}" for i in range(24)), tasks=1),
 )
 
 _EXTREME = {

@@ -11,7 +11,7 @@ from ganger.simulator.observation import Decision, Observation
 from ganger.simulator.simulate import CompiledScheduler, Result, Scheduler, simulate
 from ganger.testing.cases import CASES, Case, case
 
-_ASKED_AGAIN = 200  # observations of a case: enough to notice, and quick
+_ASKED_AGAIN = 50  # observations of a case: enough to notice, and quick
 
 
 def check_scheduler(scheduler: Scheduler, cases: Sequence[str] = CASES) -> None:
