@@ -44,9 +44,7 @@ def profiles(tmp_path_factory):
 @pytest.mark.parametrize("reader", [read_workload, read_jobs])
 def test_the_native_readers_pass(tmp_path, name, reader):
     source = load_source("synthetic")
-    write_workload(
-        tmp_path / name, random_workload(source, jobs=4, interarrival_s=5.0, seed=0)
-    )
+    write_workload(tmp_path / name, random_workload(source, jobs=4, interarrival_s=5.0, seed=0))
     check_reader(reader, tmp_path / name)
 
 

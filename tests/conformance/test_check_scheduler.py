@@ -96,7 +96,7 @@ def test_a_run_that_decides_differently_is_caught():
         def decide(self, observation):
             return first(observation, limit=1)
 
-    with pytest.raises(ConformanceError, match="under run, at .* s under decide") as caught:
+    with pytest.raises(ConformanceError, match=r"under run, at .* s under decide") as caught:
         check_scheduler(Differs())
     assert caught.value.check == "compiled"
 

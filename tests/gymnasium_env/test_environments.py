@@ -1,5 +1,7 @@
 """The Gymnasium environments: they keep to its interface, and their masks to the simulator."""
 
+# ruff: noqa: E402  # without gymnasium, the other imports fail
+
 import builtins
 import sys
 
@@ -89,7 +91,7 @@ def test_another_scheduler_is_compared_on_the_same_jobs_with_the_same_luck():
 
 
 def test_masks_are_exact_and_both_forms_agree():
-    """Legal is what can be chosen and is not the same as a smaller limit; worked out from scratch."""
+    """Legal: a stage that can be chosen, with a limit that gives more than any smaller one."""
     env = ClusterEnv(**SMALL)
     group, limits = env._group, env.limits
     state = group._states[0]

@@ -100,15 +100,20 @@ class ClusterGroup:
         of_limits = int((self.limits > 0).sum())
         stages, jobs = setting.max_stages, setting.max_jobs
         edges = max(
-            1, min(stages * min(source.children, source.parents), min(jobs, setting.jobs) * source.edges)
+            1,
+            min(
+                stages * min(source.children, source.parents),
+                min(jobs, setting.jobs) * source.edges,
+            ),
         )
         self.observation_space = spaces.Dict(
             {
                 "stages": _features(stages, STAGE_WIDTH),
                 "jobs": _features(jobs, JOB_WIDTH),
                 "globals": _features(POLICY_GLOBALS),
-                "stage_job": spaces.Box(0, jobs - 1, (stages,), np.int32),
-                "edges": spaces.Box(0, stages - 1, (edges, 2), np.int32),
+                # Gymnasium warns of a space with a single value.
+                "stage_job": spaces.Box(0, max(jobs - 1, 1), (stages,), np.int32),
+                "edges": spaces.Box(0, max(stages - 1, 1), (edges, 2), np.int32),
                 "counts": spaces.Box(
                     np.zeros(3, np.int32), np.array([stages, jobs, edges], np.int32), dtype=np.int32
                 ),

@@ -1,6 +1,6 @@
 """One simulated cluster as a Gymnasium environment."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -12,7 +12,7 @@ from ganger.gym.clusters import ClusterGroup, Observation, Setting
 from ganger.simulator.simulate import CompiledScheduler
 
 
-class ClusterEnv(gymnasium.Env[Observation, Any]):
+class ClusterEnv(gymnasium.Env[Any, Any]):
     """A cluster that asks which stage to serve, up to how many executors of its job.
 
     Args:
@@ -23,7 +23,7 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
         GangerError: the setting or the workload is wrong; the message says what would work.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 1}
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  # as Gymnasium has it
 
     def __init__(self, render_mode: str | None = None, **setting: Any) -> None:
         self.render_mode = _render_mode(render_mode)
@@ -74,7 +74,7 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
         mask: NDArray[np.bool_] = self._group.mask[0]
         return mask
 
-    def render(self) -> str | None:  # type: ignore[override]  # Gymnasium's type is not generic
+    def render(self) -> str | None:
         """The cluster in one line."""
         return self._group.line(0) if self.render_mode == "ansi" else None
 

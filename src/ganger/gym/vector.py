@@ -1,7 +1,7 @@
 """Many simulated clusters as one Gymnasium vector environment, stepped by one compiled call."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -28,7 +28,7 @@ class ClusterVectorEnv(VectorEnv[Observation, Any, Any]):
         GangerError: the setting or the workload is wrong; the message says what would work.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
+    metadata = {  # noqa: RUF012  # as Gymnasium has it
         "render_modes": [],
         "autoreset_mode": AutoresetMode.NEXT_STEP,
     }
@@ -63,10 +63,10 @@ class ClusterVectorEnv(VectorEnv[Observation, Any, Any]):
         seeds = [None] * self.num_envs if seed is None else list(seed)
         if len(seeds) != self.num_envs:
             raise ConfigError(f"{len(seeds)} seeds for {self.num_envs} clusters; expected as many")
-        old = self._rngs or [None] * self.num_envs
+        fresh = not self._rngs
         self._rngs = [
-            rng if rng is not None and one is None else new_rng(one)[0]
-            for rng, one in zip(old, seeds, strict=True)
+            new_rng(one)[0] if fresh or one is not None else self._rngs[i]
+            for i, one in enumerate(seeds)
         ]
         for i, rng in enumerate(self._rngs):
             self._group.begin(i, rng)

@@ -5,6 +5,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def _problem(jobs: list[Job]) -> tuple[str, str] | None:
             if not 0.0 <= seconds <= MAX_TIME_S:
                 expected = f"expected 0 to {MAX_TIME_S:g} seconds"
                 return "times", f"job {job.id!r}: {what} is {seconds}; {expected}"
-    for before, job in zip(jobs, jobs[1:], strict=False):
+    for before, job in pairwise(jobs):
         if job.arrival_s < before.arrival_s:
             arrivals = f"{job.arrival_s:g} s after one at {before.arrival_s:g} s"
             return "sorted", f"job {job.id!r} arrives at {arrivals}"
