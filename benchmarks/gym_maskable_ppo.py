@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from ganger.gym import ENVIRONMENT_ID
 from ganger.schedulers import parse_scheduler
 
-SMALL = {"executors": 5, "jobs": 8, "interarrival_s": 60.0, "max_stages": 32, "max_jobs": 8}
+SMALL = {"executors": 5, "jobs": 6, "interarrival_s": 60.0, "max_stages": 16, "max_jobs": 6}
 LARGE = {"executors": 50, "jobs": 50, "interarrival_s": 25.0, "max_stages": 256, "max_jobs": 50}
 BASELINES = ("random", "fair", "srpt")
 HELD_OUT_SEED = 1_000_000
@@ -35,7 +35,7 @@ HELD_OUT_SEED = 1_000_000
 class SameForEveryStage(BaseFeaturesExtractor):
     """Logits of all actions, then a value: one network looks at each stage, its job, the whole."""
 
-    def __init__(self, space: spaces.Dict, limits: int, width: int = 64) -> None:
+    def __init__(self, space: spaces.Dict, limits: int, width: int = 32) -> None:
         self.rows = space["stages"].shape[0]
         super().__init__(space, self.rows * limits + 1)
         of_stage, of_job = space["stages"].shape[1], space["jobs"].shape[1]
@@ -163,7 +163,7 @@ def main() -> None:
     torch.set_num_threads(1)
     print(f"{len(os.sched_getaffinity(0))} cores, seed {given.seed}")
     print("steps/s with random legal actions    one environment   64 in a vector")
-    for name, setting in (("5 executors, 8 jobs", SMALL), ("50 executors, 50 jobs", LARGE)):
+    for name, setting in (("5 executors, 6 jobs", SMALL), ("50 executors, 50 jobs", LARGE)):
         single = single_steps_per_s(setting, 3.0)
         print(f"{name:36} {single:15,.0f} {vector_steps_per_s(setting, 3.0, 64):16,.0f}")
 
@@ -172,7 +172,7 @@ def main() -> None:
         for name in BASELINES:
             base[name].append(env.mean_jct_under(parse_scheduler(name)))
     fair_s = np.array(base["fair"])
-    print(f"\nmean JCT on {given.lists} held-out lists, 5 executors, 8 jobs")
+    print(f"\nmean JCT on {given.lists} held-out lists, 5 executors, 6 jobs")
     for name in BASELINES:
         report(name, np.array(base[name]), fair_s)
 
@@ -187,11 +187,11 @@ def main() -> None:
         train,
         n_steps=256,
         batch_size=512,
-        n_epochs=4,
+        n_epochs=6,
         gamma=0.99,
         gae_lambda=0.95,
         learning_rate=2e-3,
-        ent_coef=0.01,
+        ent_coef=0.005,
         seed=given.seed,
         policy_kwargs={
             "net_arch": [],
