@@ -49,7 +49,7 @@ _EXTREME = {
     ),
     "a chain of stages": Case(Cluster(executors=4), _jobs(_CHAIN, 0.0, 3.0)),
     "a wide fan of stages": Case(Cluster(executors=7), _jobs(_FAN, 0.0, 4.0)),
-    "all jobs at once": Case(Cluster(executors=5), _jobs(_TWO, *([0.0] * 30))),
+    "all jobs at once": Case(Cluster(executors=5), _jobs(_TWO, *([0.0] * 12))),
     "tasks of no duration": Case(
         Cluster(executors=3, move_delay_s=0.0),
         _jobs((_stage("x", seconds=0.0), _stage("y", "x", seconds=0.0)), 0.0, 0.0, 1.0),
