@@ -156,7 +156,7 @@ def vector_steps_per_s(setting: dict[str, Any], seconds: float, count: int) -> f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--minutes", type=float, default=4.0, help="of training")
+    parser.add_argument("--minutes", type=float, default=5.0, help="of training")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--lists", type=int, default=50, help="held-out job lists")
     given = parser.parse_args()
