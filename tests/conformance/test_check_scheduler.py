@@ -14,7 +14,6 @@ from ganger.schedulers import SCHEDULERS, Fifo
 from ganger.simulator.observation import Decision
 from ganger.testing import CASES, ConformanceError, case, check_scheduler
 
-
 # All that are extreme, and some of the random ones: seconds for each scheduler.
 SOME = CASES[:10] + CASES[10::5]
 

@@ -1,7 +1,5 @@
 """docs/gym.md: its example runs, and it names every setting and everything observed."""
 
-# ruff: noqa: E402  # without gymnasium, the other imports fail
-
 import re
 from pathlib import Path
 
