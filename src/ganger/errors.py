@@ -7,6 +7,7 @@ GangerError
 ├── ConfigError         a setting is wrong, unknown or contradictory
 ├── CheckpointError     a checkpoint or run directory cannot be read
 ├── TrainingError       a run cannot go on: a loss is not finite, an actor died
+├── ConformanceError    a scheduler or reader breaks what Ganger expects of one
 └── MissingExtraError   an optional package is not installed
 
 The command line prints one line for any of them and exits with 2. A programming mistake stays a
@@ -40,6 +41,21 @@ class CheckpointError(GangerError):
 
 class TrainingError(GangerError):
     """A training run cannot go on."""
+
+
+class ConformanceError(GangerError):
+    """A scheduler or reader breaks what Ganger expects of one: which check, on what, and how.
+
+    Attributes:
+        check: name of the check that failed, as docs/extending.md lists them.
+        on: the case it failed on.
+        problem: what was seen, and what was expected.
+        reproduce: Python that shows it again.
+    """
+
+    def __init__(self, check: str, on: str, problem: str, reproduce: str) -> None:
+        super().__init__(f"{check}, on {on}: {problem}\nto reproduce: {reproduce}")
+        self.check, self.on, self.problem, self.reproduce = check, on, problem, reproduce
 
 
 class MissingExtraError(GangerError):
