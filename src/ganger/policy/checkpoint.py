@@ -73,7 +73,7 @@ class SavedPolicy(NamedTuple):
 
 
 def load_policy(path: str | Path, *, sample: bool = False) -> PolicyScheduler:
-    """The scheduler in a checkpoint, or in the newest intact checkpoint of a run directory.
+    """The scheduler in a checkpoint, or in the best intact checkpoint of a run directory.
 
     Args:
         path: a checkpoint or a run directory.
@@ -132,7 +132,7 @@ def _find_checkpoint(path: Path) -> "Checkpoint":
     if (path / "checkpoint.json").is_file():
         return read_checkpoint(path)
     if (path / "config.json").is_file() or (path / "checkpoints").is_dir():
-        return first_intact(path, reversed(checkpoint_steps(path)))
+        return first_intact(path, best_first(path))
     if not path.exists():
         raise CheckpointError(f"{path}: there is no such run directory or checkpoint")
     raise CheckpointError(f"{path}: is neither a run directory nor a checkpoint")
@@ -250,22 +250,47 @@ def step_directories(run: Path) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
+def marked_best(run: Path) -> list[int]:
+    """Steps marked as best, the latest mark last; those without a checkpoint left out."""
+    file = run / "checkpoints" / "best.json"
+    if not file.exists():
+        return []
+    try:
+        steps = read_json(file)["steps"]
+        existing = set(checkpoint_steps(run))
+        return [step for step in steps if step in existing]
+    except (CheckpointError, KeyError, TypeError) as error:
+        _log.warning("%s: cannot be read, so no checkpoint counts as best: %s", file, error)
+        return []
+
+
+def best_first(run: Path) -> list[int]:
+    """All steps that have a checkpoint: those marked as best, the latest mark first, then others."""
+    marked = marked_best(run)[::-1]
+    return [*marked, *(s for s in reversed(checkpoint_steps(run)) if s not in marked)]
+
+
 def first_intact(run: Path, steps: Iterable[int]) -> Checkpoint:
-    """The first of these checkpoints that is intact; a warning names each one passed over.
+    """The first of these checkpoints that is intact.
+
+    A warning names each one passed over, and the one taken instead.
 
     Raises:
         CheckpointError: if there is none.
     """
-    passed_over: CheckpointError | None = None
+    passed_over: list[CheckpointError] = []
     for step in steps:
         try:
-            return read_checkpoint(checkpoint_path(run, step))
+            checkpoint = read_checkpoint(checkpoint_path(run, step))
         except CheckpointError as error:
-            _log.warning("%s; trying the one before", error)
-            passed_over = error
-    if passed_over is None:
+            passed_over.append(error)
+            continue
+        for error in passed_over:
+            _log.warning("%s; %s is used instead", error, checkpoint.path)
+        return checkpoint
+    if not passed_over:
         raise CheckpointError(f"{run}: the run has no checkpoint yet")
-    raise CheckpointError(f"{run}: no checkpoint is intact; the last one: {passed_over}")
+    raise CheckpointError(f"{run}: no checkpoint is intact; the last one: {passed_over[-1]}")
 
 
 # --- files

@@ -36,9 +36,11 @@ from ganger.errors import CheckpointError, ConfigError, TrainingError
 from ganger.policy.checkpoint import (
     TEMPORARY,
     Checkpoint,
+    best_first,
     checkpoint_path,
     checkpoint_steps,
     first_intact,
+    marked_best,
     read_json,
     step_directories,
     write_atomically,
@@ -103,18 +105,12 @@ class RunDirectory:
             raise ConfigError(
                 f"{path}: holds {min(foreign)} and is not a run; choose an empty or new directory"
             )
-        text = msgspec.json.encode(config)
-        try:
-            survives = msgspec.json.decode(text, type=type(config)) == config
-        except msgspec.ValidationError:
-            survives = False
-        if not survives:  # JSON has no NaN and no infinity
-            raise ConfigError(f"{path}: a setting is not a finite number: {config}")
+        text = _encoded(path, config)
         run = cls(path, keep=keep)
         try:
             _remove_unfinished(path)
             write_json(path / "provenance.json", _provenance(seed))
-            write_atomically(path / "config.json", msgspec.json.format(text) + b"\n")
+            write_atomically(path / "config.json", text)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written to: {error.strerror}") from None
         return run
@@ -175,6 +171,17 @@ class RunDirectory:
             raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise CheckpointError(f"{file}: {error}") from None
+
+    def write_config(self, config: Config) -> None:
+        """Replace the settings: a resumed run may have other limits.
+
+        Raises:
+            ConfigError: if a setting does not survive being written and read.
+        """
+        file = self.path / "config.json"
+        text = _encoded(self.path, config)
+        with _writing(file):
+            write_atomically(file, text)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -254,7 +261,7 @@ class RunDirectory:
         """Say that the checkpoint of this step is better than those marked before."""
         if not (self._checkpoint_path(step) / "checkpoint.json").is_file():
             raise CheckpointError(f"{self.path}: no checkpoint of step {step} to mark as best")
-        marked = [other for other in self._marked_best() if other != step]
+        marked = [other for other in marked_best(self.path) if other != step]
         file = self.path / "checkpoints" / "best.json"
         with _writing(file):
             write_json(file, {"steps": [*marked, step][-self._keep :]})
@@ -278,28 +285,13 @@ class RunDirectory:
         Raises:
             CheckpointError: if there is no intact checkpoint at all.
         """
-        marked = self._marked_best()[::-1]
-        others = [step for step in reversed(self.checkpoint_steps()) if step not in marked]
-        return first_intact(self.path, iter([*marked, *others]))
+        return first_intact(self.path, best_first(self.path))
 
     def _checkpoint_path(self, step: int) -> Path:
         return checkpoint_path(self.path, step)
 
-    def _marked_best(self) -> list[int]:
-        """Steps marked as best, the latest mark last; those without a checkpoint left out."""
-        file = self.path / "checkpoints" / "best.json"
-        if not file.exists():
-            return []
-        try:
-            steps = read_json(file)["steps"]
-            existing = set(self.checkpoint_steps())
-            return [step for step in steps if step in existing]
-        except (CheckpointError, KeyError, TypeError) as error:
-            _log.warning("%s: cannot be read, so no checkpoint counts as best: %s", file, error)
-            return []
-
     def _prune(self) -> None:
-        kept = {*self.checkpoint_steps()[-self._keep :], *self._marked_best()}
+        kept = {*self.checkpoint_steps()[-self._keep :], *marked_best(self.path)}
         for step in step_directories(self.path):
             if step not in kept:
                 shutil.rmtree(self._checkpoint_path(step), ignore_errors=True)
@@ -390,6 +382,18 @@ def _now() -> str:
 
 
 # --- files
+
+
+def _encoded(path: Path, config: Config) -> bytes:
+    """Settings as JSON, which has no NaN and no infinity."""
+    text = msgspec.json.encode(config)
+    try:
+        survives = msgspec.json.decode(text, type=type(config)) == config
+    except msgspec.ValidationError:
+        survives = False
+    if not survives:
+        raise ConfigError(f"{path}: a setting is not a finite number: {config}")
+    return msgspec.json.format(text) + b"\n"
 
 
 @contextmanager
