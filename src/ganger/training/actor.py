@@ -2,20 +2,22 @@
 
 import math
 import time
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ganger import streams
 from ganger.compiled import records
-from ganger.errors import GangerError
+from ganger.errors import CheckpointError, GangerError
 from ganger.policy.features import Rows, new_rows
 from ganger.policy.forward import Scratch, new_scratch, weights_of
 from ganger.policy.layout import limit_levels
 from ganger.schedulers import parse_scheduler
 from ganger.simulator import engine
 from ganger.simulator.objectives import MAKESPAN, OBJECTIVES, TAIL
-from ganger.simulator.state import new_state
+from ganger.simulator.state import State, new_state
 from ganger.simulator.table import Table
 from ganger.training.acting import (
     ENVIRONMENT,
@@ -118,6 +120,37 @@ class Actor:
         )
         return ActedTrajectory(samples, outcomes, time.perf_counter() - begin)
 
+    def state(self) -> dict[str, NDArray[np.uint8]]:
+        """Its clusters in the middle of their episodes, as bytes by name."""
+        environments = self._environments.environments.copy()
+        environments["state"] = 0  # an address in this process
+        found = {"environments": _bytes_of(environments)}
+        for name in State.FIELDS:
+            found[name] = np.concatenate([_bytes_of(getattr(s, name)) for s in self._states])
+        return found
+
+    def restore(self, state: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Go on from what `state` of an actor with the same settings gave, to the bit.
+
+        Raises:
+            CheckpointError: if something is missing or of another size.
+        """
+        for name, own in self.state().items():
+            if name not in state or state[name].shape != own.shape:
+                raise CheckpointError(
+                    f"the clusters of actor {self.index} are not those of these settings: "
+                    f"{name} should have {own.size} bytes"
+                )
+        environments = self._environments.environments
+        _bytes_of(environments)[:] = state["environments"]
+        environments["state"] = [s.address for s in self._states]
+        for name in State.FIELDS:
+            start = 0
+            for one in self._states:
+                own = _bytes_of(getattr(one, name))
+                own[:] = state[name][start : start + own.size]
+                start += own.size
+
     def _outcomes(self, finished: np.ndarray) -> list[EpisodeOutcome]:
         """Replay one finished episode under fair: enough to follow the progress, and cheap."""
         whole = finished[finished["jobs"] == self._config.jobs][:1]
@@ -146,6 +179,11 @@ class Actor:
             ratio = own / fair if fair > 0 else 1.0
             outcomes.append(EpisodeOutcome(jobs, episode["job_seconds"] / jobs, fair_s, ratio))
         return outcomes
+
+
+def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """The array's own memory."""
+    return np.frombuffer(array, np.uint8) if array.size else np.empty(0, np.uint8)
 
 
 def own_figure(cost: float, jobs: int, objective: int) -> float:

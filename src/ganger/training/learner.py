@@ -10,6 +10,7 @@ arXiv:2110.00641). Discount and lambda run in continuous time, exp(-dt / tau).
 import contextlib
 import ctypes
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ganger import streams
-from ganger.errors import TrainingError
+from ganger.errors import CheckpointError, TrainingError
 from ganger.policy.layout import aligned_zeros, initial_critic, initial_vector
 from ganger.policy.network import Critic, PolicyNetwork
 from ganger.training.backend import (
@@ -35,6 +36,7 @@ from ganger.training.vtrace import vtrace
 
 _NORMALISER_DECAY = 0.9
 _SMALLEST_SCALE = 1e-3
+_PHILOX = ("buffer_pos", "has_uint32", "uinteger")  # scalars of its state
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 
 
@@ -155,6 +157,55 @@ class Learner:
             "update_s": time.perf_counter() - begin,
         }
 
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that learning goes on from, by name: what a checkpoint holds."""
+        adam = self.optimiser.state.get(self._parameters)
+        moments = np.zeros((2, len(self._parameters)), np.float32)
+        steps = 0.0
+        if adam:  # there is none before the first step
+            moments[0], moments[1] = adam["exp_avg"].numpy(), adam["exp_avg_sq"].numpy()
+            steps = float(adam["step"])
+        return {
+            "policy": self.policy.vector(),
+            "critic": self.critic.vector(),
+            "critic_scale": np.array([self.critic.mean, self.critic.scale]),
+            "adam_moments": moments,
+            "adam_steps": np.array(steps),
+            "normaliser": np.array([self._value_mean, self._value_square, self._updates]),
+            "random": _packed(self._rng),
+        }
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave, to the bit.
+
+        Raises:
+            CheckpointError: if something is missing or is another learner's.
+        """
+        own = self.state()
+        for name, array in own.items():
+            given = state.get(name)
+            if given is None or (given.dtype, given.shape) != (array.dtype, array.shape):
+                found = "is absent" if given is None else f"is {given.dtype}{list(given.shape)}"
+                raise CheckpointError(
+                    f"tensor {name!r} {found}; expected {array.dtype}{list(array.shape)}"
+                )
+        self.policy.flat[:] = state["policy"]
+        self.restore_critic(state)
+        moments = torch.from_numpy(state["adam_moments"])
+        self.optimiser.state[self._parameters] = {
+            "step": torch.tensor(float(state["adam_steps"]), dtype=torch.float32),
+            "exp_avg": torch.empty_like(self._parameters).copy_(moments[0]),
+            "exp_avg_sq": torch.empty_like(self._parameters).copy_(moments[1]),
+        }
+        self._value_mean, self._value_square, updates = state["normaliser"].tolist()
+        self._updates = int(updates)
+        _unpack(self._rng, state["random"])
+
+    def restore_critic(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take only the critic: what fine-tuning starts from."""
+        self.critic.flat[:] = state["critic"]
+        self.critic.mean, self.critic.scale = state["critic_scale"].tolist()
+
     def close(self) -> None:
         """End its threads."""
         self._backend.close()
@@ -200,6 +251,22 @@ class Learner:
         self._value_square = decay * self._value_square + (1 - decay) * square
         variance = max(self._value_square - self._value_mean**2, 0.0)
         self.critic.renormalise(self._value_mean, variance**0.5 + _SMALLEST_SCALE)
+
+
+def _packed(rng: np.random.Generator) -> NDArray[np.uint64]:
+    """A Philox generator's state as words."""
+    state: dict[str, Any] = dict(rng.bit_generator.state)
+    words = [*state["state"]["counter"], *state["state"]["key"], *state["buffer"]]
+    return np.array([*words, *(state[name] for name in _PHILOX)], np.uint64)
+
+
+def _unpack(rng: np.random.Generator, words: NDArray[np.uint64]) -> None:
+    """Likewise, backwards."""
+    rng.bit_generator.state = {
+        "bit_generator": "Philox",
+        "state": {"counter": words[:4], "key": words[4:6]},
+        "buffer": words[6:10],
+    } | dict(zip(_PHILOX, words[10:].tolist(), strict=True))
 
 
 def _geometric(first: float, last: float, progress: float) -> float:

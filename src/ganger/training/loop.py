@@ -1,6 +1,6 @@
 """Training: actors that only act, one learner that only learns, and nobody waits for anybody.
 
-The loop knows its source of trajectories and its publisher only by their protocols.
+In a synchronous run they take turns instead. The loop is the same.
 """
 
 import logging
@@ -8,28 +8,36 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 
-from ganger.errors import TrainingError
-from ganger.policy.checkpoint import fingerprint
+from ganger.errors import CheckpointError, ConfigError, TrainingError
+from ganger.policy.checkpoint import Checkpoint, fingerprint, read_checkpoint, read_policy
+from ganger.policy.layout import critic_size
 from ganger.training.actor import ActedTrajectory, Actor, run_actor
 from ganger.training.cells import measure_cells
-from ganger.training.config import TrainConfig
+from ganger.training.config import LIMITS, TrainConfig
 from ganger.training.exchange import Parameters
 from ganger.training.exchange.local import ParameterStore, TrajectoryQueue
+from ganger.training.exchange.turns import Turns
 from ganger.training.learner import Learner, NonFiniteError, keep_freed_memory
 from ganger.training.objective import training_table
 from ganger.training.run_directory import RunDirectory
+from ganger.training.stopping import Position, reason_to_stop, share_done, validated
+from ganger.training.validation import Validation, Validator
 from ganger.workload import load_source
 
 _log = logging.getLogger(__name__)
 
 _CHECKPOINT_S = 30.0
 _RECENT = 32  # episodes whose JCT is averaged for the progress
+_SYNC_VALIDATIONS = 20  # in a synchronous run, which does not look at the clock
+_LAST_VALIDATION_S = 3.0  # at most: a run ends within seconds
 _LOOK_UP_S = 0.2  # how often a waiting learner looks whether it should stop
 
 Progress = Callable[[dict[str, Any]], None]
@@ -42,6 +50,8 @@ class Outcome(NamedTuple):
     updates: int
     decisions: int
     run: Path
+    best_ratio: float | None
+    """The lowest validation ratio; None if nothing was validated."""
 
 
 def train(
@@ -50,55 +60,89 @@ def train(
     *,
     progress: Progress | None = None,
     stop: threading.Event | None = None,
+    resume: bool = False,
+    init: Path | None = None,
 ) -> Outcome:
     """Train a policy and leave it in a run directory.
 
     Args:
         config: the settings.
-        run_path: a new directory.
+        run_path: a new directory, or with `resume` that of a run.
         progress: called with the metrics of every update.
         stop: set it to end the run cleanly, with a checkpoint.
+        resume: go on with the run from its newest intact checkpoint; only limits may have changed.
+        init: a checkpoint or run whose policy to start from, with its critic where it is there.
 
     Raises:
+        ConfigError: the settings contradict each other, or those of the run to resume.
+        CheckpointError: if there is nothing that can be resumed or started from.
         TrainingError: if an actor died or a loss was not finite; what is on disk stays usable.
     """
+    if resume and init is not None:
+        raise ConfigError("a resumed run goes on from its own checkpoint; leave out init")
+    if resume:
+        _refuse_changed(config, RunDirectory.open(run_path).config(TrainConfig), run_path)
+    start = None if init is None else _start_from(init, config)
     stop = stop or threading.Event()
     torch.set_num_threads(1)  # the other cores act
     keep_freed_memory()
     source = load_source(config.workload)
     table = training_table(config, source)
     cells = measure_cells(config, source)
-    actors = [Actor(config, table, index) for index in range(config.actors)]
-    learner = Learner(config, cells)
-    run = RunDirectory.create(run_path, config=config, seed=config.seed)
-    store = ParameterStore(learner.policy.vector(), version=0)
-    # One trajectory of each actor may wait: the learner always has work, and lag stays near one.
-    queue = TrajectoryQueue(config.actors, store)
-    threads = [
-        threading.Thread(target=run_actor, args=(actor, store, queue), name=f"actor-{actor.index}")
-        for actor in actors
-    ]
-    loop = _Loop(config, run, learner, store, queue)
+    learner = Learner(config, cells, None if start is None else start["policy"])
+    if start is not None and "critic" in start:
+        learner.restore_critic(start)
+    position, generation = Position(), 0
+    run: RunDirectory
+    if resume:
+        run, checkpoint = RunDirectory.resume(run_path)
+        run.write_config(config)
+        position, generation = _restored(learner, checkpoint)
+        actors = [Actor(config, table, index, generation) for index in range(config.actors)]
+        if config.sync:
+            for actor in actors:
+                actor.restore(_unprefixed(checkpoint.tensors, actor.index))
+    else:
+        actors = [Actor(config, table, index) for index in range(config.actors)]
+        run = RunDirectory.create(run_path, config=config, seed=config.seed)
+    store = ParameterStore(learner.policy.vector(), version=position.updates)
+    exchange: TrajectoryQueue | Turns
+    threads: list[threading.Thread] = []
+    if config.sync:
+        exchange = Turns([actor.act for actor in actors], store.newest)
+    else:
+        # One trajectory of each actor may wait: the learner always has work, lag stays near one.
+        exchange = TrajectoryQueue(config.actors, store)
+        threads = [
+            threading.Thread(target=run_actor, args=(a, store, exchange), name=f"actor-{a.index}")
+            for a in actors
+        ]
+    loop = _Loop(config, run, learner, store, exchange, actors, position, generation)
     try:
         warm_up(config, actors[0], learner)
+        if config.validate_every_s:
+            loop.validator = Validator(config, source, stop.is_set)
+            loop.validator.warm_up(store.newest().vector)
         for thread in threads:
             thread.start()
         reason = loop.run_until(stop, progress)
     except NonFiniteError as error:
         np.savez(run.path / "failed_batch.npz", **error.tensors)  # type: ignore[arg-type]
-        run.stop(f"failed: {error}", step=loop.updates)
+        run.stop(f"failed: {error}", step=loop.position.updates)
         raise
     except TrainingError as error:
-        run.stop(f"failed: {error}", step=loop.updates)
+        run.stop(f"failed: {error}", step=loop.position.updates)
         raise
     finally:
-        queue.close()
+        exchange.close()
         for thread in threads:
             if thread.ident is not None:  # it was started
                 thread.join()
+        loop.close()
         learner.close()
         run.close()
-    return Outcome(reason, loop.updates, loop.decisions, run.path)
+    ended = loop.position
+    return Outcome(reason, ended.updates, ended.decisions, run.path, ended.best_ratio)
 
 
 def warm_up(config: TrainConfig, actor: Actor, learner: Learner) -> None:
@@ -123,6 +167,78 @@ def warm_up(config: TrainConfig, actor: Actor, learner: Learner) -> None:
     trial.close()
 
 
+def _refuse_changed(config: TrainConfig, before: TrainConfig, path: Path) -> None:
+    """All but the limits of a resumed run must be as they were."""
+    new, old = (msgspec.to_builtins(settings) for settings in (config, before))
+    new |= {f"learning.{name}": value for name, value in new.pop("learning").items()}
+    old |= {f"learning.{name}": value for name, value in old.pop("learning").items()}
+    changed = [
+        f"{name} is {value}, was {old[name]}"
+        for name, value in new.items()
+        if value != old[name] and name not in LIMITS
+    ]
+    if changed:
+        raise ConfigError(
+            f"{path}: cannot be resumed with other settings ({'; '.join(changed)}); "
+            f"only {', '.join(LIMITS)} may change"
+        )
+
+
+def _start_from(path: Path, config: TrainConfig) -> dict[str, Any]:
+    """The policy to start from, and the critic where the checkpoint has one that fits."""
+    saved = read_policy(path)
+    if saved.messages != config.messages:
+        has, wanted = ("with", "without") if saved.messages else ("without", "with")
+        raise ConfigError(
+            f"{saved.path}: its policy is {has} message passing, this run {wanted}; see messages"
+        )
+    found: dict[str, Any] = {"policy": saved.vector}
+    tensors = read_checkpoint(saved.path).tensors
+    if "critic" in tensors and "critic_scale" in tensors:
+        shapes = tensors["critic"].shape, tensors["critic_scale"].shape
+        if shapes != ((critic_size(),), (2,)):
+            raise CheckpointError(
+                f"{saved.path}: tensor 'critic' is {list(shapes[0])}; expected [{critic_size()}]"
+            )
+        found |= {name: tensors[name] for name in ("critic", "critic_scale")}
+    return found
+
+
+def _restored(learner: Learner, checkpoint: Checkpoint) -> tuple[Position, int]:
+    """Restore the learner; where the run was, and how often its actors are started anew."""
+    about = checkpoint.metadata
+    try:
+        learner.restore(checkpoint.tensors)
+        position = Position(
+            elapsed_s=float(about["elapsed_s"]),
+            decisions=int(about["decisions"]),
+            updates=checkpoint.step,
+            best_ratio=about["best_ratio"],
+            stale=int(about["stale"]),
+        )
+        return position, int(about["generation"]) + 1
+    except CheckpointError as error:
+        raise CheckpointError(f"{checkpoint.path}: cannot be resumed: {error}") from None
+    except KeyError as error:
+        raise CheckpointError(f"{checkpoint.path}: cannot be resumed: it has no {error}") from None
+
+
+def _unprefixed(tensors: dict[str, Any], index: int) -> dict[str, Any]:
+    prefix = f"actor-{index}/"
+    return {
+        name.removeprefix(prefix): array
+        for name, array in tensors.items()
+        if name.startswith(prefix)
+    }
+
+
+class _Snapshot(NamedTuple):
+    """What a checkpoint will hold."""
+
+    step: int
+    tensors: dict[str, Any]
+
+
 class _Loop:
     """The learning loop and what it counts."""
 
@@ -132,92 +248,197 @@ class _Loop:
         run: RunDirectory,
         learner: Learner,
         store: ParameterStore,
-        queue: TrajectoryQueue,
+        exchange: TrajectoryQueue | Turns,
+        actors: list[Actor],
+        position: Position,
+        generation: int,
     ) -> None:
-        self.updates = 0
-        self.decisions = 0
+        self.position = position
+        self.validator: Validator | None = None
         self._config = config
         self._run = run
         self._learner = learner
         self._store = store
-        self._queue = queue
+        self._exchange = exchange
+        self._actors = actors
+        self._generation = generation
         self._recent: deque[tuple[float, float, float]] = deque(maxlen=_RECENT)
+        self._before = position  # where this session began
         self._saved_at = self._begin = time.perf_counter()
+        self._in_background = ThreadPoolExecutor(1, thread_name_prefix="validation")
+        self._abandon = threading.Event()
+        self._pending: tuple[_Snapshot, Future[Validation | None]] | None = None
+        self._validated_at = self._begin
+        self._validated_step = -1
+        self._validated_share = 0.0
+        self._latest: Validation | None = None
 
     def run_until(self, stop: threading.Event, progress: Progress | None) -> str:
-        """Learn until the time is up or somebody asks to stop; returns why it ended."""
-        self._saved_at = self._begin = time.perf_counter()
-        budget_s = self._config.minutes * 60
-        limit = self._config.decisions
-        reason = "time"
-        while (elapsed_s := time.perf_counter() - self._begin) < budget_s:
-            done = 0.0 if limit is None else self.decisions / limit
-            if done >= 1:
-                reason = "decisions"
-                break
+        """Learn until a limit is met or somebody asks to stop; returns why it ended."""
+        config = self._config
+        self._saved_at = self._validated_at = self._begin = time.perf_counter()
+        self._validated_share = share_done(config, self.position)
+        while (reason := reason_to_stop(config, self.position)) is None:
             trajectories = self._collect(stop)
-            if stop.is_set():
+            # What was acted in turns must be learned from, or a resumed run would differ.
+            if not trajectories or (stop.is_set() and not config.sync):
                 reason = "stopped"
                 break
             metrics = self._learner.update(
                 [trajectory.payload.samples for trajectory in trajectories],
-                max(elapsed_s / budget_s, done),
+                share_done(config, self.position),
             )
-            lags = [self.updates - t.header.policy_version for t in trajectories]
-            self.updates += 1
-            self._store.publish(self._learner.policy.vector(), self.updates)
+            lags = [self.position.updates - t.header.policy_version for t in trajectories]
+            self._advance()
+            self._store.publish(self._learner.policy.vector(), self.position.updates)
             self._account(metrics, trajectories, lags)
-            self._run.record(self.updates, metrics)
+            self._run.record(self.position.updates, metrics)
+            self._validate_when_due()
             if progress:
-                progress(metrics)
+                progress(metrics | self._shown())
             if time.perf_counter() - self._saved_at > _CHECKPOINT_S:
-                self.save()
-        self.save()
-        self._run.stop(reason, step=self.updates)
+                self.save(self._snapshot())
+        self._finish()
+        self._run.stop(reason, step=self.position.updates)
         return reason
+
+    def close(self) -> None:
+        """End its thread."""
+        self._abandon.set()
+        self._in_background.shutdown()
 
     def _collect(self, stop: threading.Event) -> list[Any]:
         """One trajectory for each actor's share of the environments, in order of arrival."""
         collected: list[Any] = []
         while len(collected) < self._config.actors and not stop.is_set():
             wanted = self._config.actors - len(collected)
-            collected += self._queue.get(wanted, timeout_s=_LOOK_UP_S)
+            collected += self._exchange.get(wanted, timeout_s=_LOOK_UP_S)
         return collected
+
+    def _advance(self) -> None:
+        """Count an update."""
+        self.position = self.position._replace(
+            elapsed_s=self._before.elapsed_s + time.perf_counter() - self._begin,
+            decisions=self.position.decisions + self._config.environments * self._config.steps,
+            updates=self.position.updates + 1,
+        )
 
     def _account(self, metrics: dict[str, Any], trajectories: list[Any], lags: list[int]) -> None:
         acted: list[ActedTrajectory] = [trajectory.payload for trajectory in trajectories]
-        elapsed_s = time.perf_counter() - self._begin
+        session_s = self.position.elapsed_s - self._before.elapsed_s
         decisions = self._config.environments * self._config.steps
-        self.decisions += decisions
-        waiting = self._queue.waiting()
+        waiting = self._exchange.waiting()
         for one in acted:
             for outcome in one.outcomes:
                 self._recent.append((outcome.mean_jct_s, outcome.fair_mean_jct_s, outcome.ratio))
         mine, fair, ratio = np.array(self._recent).reshape(-1, 3).T
         metrics |= {
-            "elapsed_s": elapsed_s,
-            "decisions": self.decisions,
-            "decisions_per_s": self.decisions / elapsed_s,
+            "elapsed_s": self.position.elapsed_s,
+            "decisions": self.position.decisions,
+            "decisions_per_s": (self.position.decisions - self._before.decisions) / session_s,
             "acting_decisions_per_s": decisions / max(sum(one.seconds for one in acted), 1e-9),
             "learning_decisions_per_s": decisions / metrics["update_s"],
-            "learner_idle_share": waiting.learner_s / elapsed_s,
-            "actor_idle_share": sum(waiting.actors_s.values()) / elapsed_s / self._config.actors,
+            "learner_idle_share": waiting.learner_s / session_s,
+            "actor_idle_share": sum(waiting.actors_s.values()) / session_s / self._config.actors,
             "lag_mean": float(np.mean(lags)),
             "lag_max": max(lags),
-            "queue_depth": self._queue.depth,
+            "queue_depth": self._exchange.depth,
             "recent_jct_s": float(mine.mean()) if len(mine) else None,
             "recent_fair_jct_s": float(fair.mean()) if len(fair) else None,
             "recent_ratio": float(ratio.mean()) if len(ratio) else None,
         }
 
-    def save(self) -> None:
-        """Write a checkpoint."""
-        config, learner = self._config, self._learner
-        tensors: dict[str, Any] = {
-            "policy": learner.policy.vector(),
-            "critic": learner.critic.vector(),
-            "critic_scale": np.array([learner.critic.mean, learner.critic.scale]),
+    def _shown(self) -> dict[str, Any]:
+        """What the progress shows beside an update's metrics."""
+        latest = self._latest
+        return {
+            "share_done": share_done(self._config, self.position),
+            "validation_ratio": latest.ratio if latest else None,
+            "validation_to_heuristic": latest.to_heuristic if latest else None,
         }
+
+    # --- validation
+
+    def _validate_when_due(self) -> None:
+        """Validate beside acting and learning; in a synchronous run, in turn with them."""
+        if self.validator is None:
+            return
+        if self._config.sync:
+            share = share_done(self._config, self.position)
+            due = int(share * _SYNC_VALIDATIONS) > int(self._validated_share * _SYNC_VALIDATIONS)
+            self._validated_share = share
+            if due:
+                snapshot = self._snapshot()
+                self._take(snapshot, self.validator.validate(snapshot.tensors["policy"]))
+            return
+        if self._pending is not None and self._pending[1].done():
+            snapshot, future = self._pending
+            self._pending = None
+            self._take(snapshot, future.result())
+        since_s = time.perf_counter() - self._validated_at
+        if self._pending is None and since_s >= self._config.validate_every_s:
+            self._validated_at = time.perf_counter()
+            snapshot = self._snapshot()
+            vector = self._store.newest().vector
+            validate = self.validator.validate
+            future = self._in_background.submit(validate, vector, self._abandon.is_set)
+            self._pending = snapshot, future
+
+    def _take(self, snapshot: _Snapshot, result: Validation | None, *, last: bool = False) -> None:
+        """Account for a validation, and keep what was validated if it is the best so far."""
+        if result is None:
+            return
+        self._latest, self._validated_step = result, snapshot.step
+        position = validated(self.position, result.ratio)
+        is_best = position.stale == 0
+        if is_best or not last:  # the last one is extra: it uses up no patience
+            self.position = position
+        self._run.record(
+            snapshot.step,
+            {
+                "validation_ratio": result.ratio,
+                "validation_ratio_argmax": result.argmax,
+                "validation_ratio_sampled": result.sampled,
+                "validation_to_heuristic": result.to_heuristic,
+                "validation_best_ratio": self.position.best_ratio,
+                "validation_s": result.seconds,
+            },
+        )
+        if is_best:
+            self.save(snapshot, best=True)
+
+    def _finish(self) -> None:
+        """Leave a checkpoint, then validate it if that takes no longer than one may wait."""
+        self._abandon.set()
+        self._exchange.close()  # the actors need not go on
+        if self._pending is not None:
+            self._pending[1].exception()  # wait for it to give up
+        snapshot = self._snapshot()
+        self.save(snapshot)
+        if self.validator is not None and self._validated_step != snapshot.step:
+            deadline = time.perf_counter() + _LAST_VALIDATION_S
+            self._take(
+                snapshot,
+                self.validator.validate(
+                    self._store.newest().vector, lambda: time.perf_counter() > deadline
+                ),
+                last=True,
+            )
+
+    # --- checkpoints
+
+    def _snapshot(self) -> _Snapshot:
+        """Everything that a resumed run goes on from."""
+        tensors: dict[str, Any] = self._learner.state()
+        if self._config.sync:
+            for actor in self._actors:
+                for name, array in actor.state().items():
+                    tensors[f"actor-{actor.index}/{name}"] = array
+        return _Snapshot(self.position.updates, tensors)
+
+    def save(self, snapshot: _Snapshot, *, best: bool = False) -> None:
+        """Write a checkpoint."""
+        config, position = self._config, self.position
         metadata = {
             "messages": config.messages,
             "layout": fingerprint(config.messages),
@@ -228,8 +449,13 @@ class _Loop:
             "interarrival_s": config.interarrival_s,
             "objective": config.objective,
             "weights": config.weights,
-            "decisions": self.decisions,
             "seed": config.seed,
+            "decisions": snapshot.step * config.environments * config.steps,
+            "elapsed_s": position.elapsed_s,
+            "best_ratio": position.best_ratio,
+            "stale": position.stale,
+            "generation": self._generation,
         }
-        self._run.save_checkpoint(self.updates, tensors, metadata)
-        self._saved_at = time.perf_counter()
+        self._run.save_checkpoint(snapshot.step, snapshot.tensors, metadata, best=best)
+        if not best:
+            self._saved_at = time.perf_counter()
