@@ -142,9 +142,19 @@ class _Settings(TrainConfig, frozen=True, kw_only=True):
     """The same with flags that leave out the unit."""
 
     weights: Annotated[dict[str, float], arg(metavar="[USER WEIGHT ...]")] = _DEFAULTS.weights
-    interarrival_s: Annotated[float, _Interarrival] = INTERARRIVAL_S
+    executors: Annotated[int | tuple[int, ...], arg(metavar="N [N ...]")] = EXECUTORS
+    interarrival_s: Annotated[
+        float | tuple[float, ...], arg(name="interarrival", metavar="S [S ...]")
+    ] = INTERARRIVAL_S
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
+    minutes: Annotated[float | None, _optional("MIN")] = None
     decisions: Annotated[int | None, _optional("N")] = None
+    updates: Annotated[int | None, _optional("N")] = None
+    target_ratio: Annotated[float | None, _optional("RATIO")] = None
+    patience: Annotated[int | None, _optional("N")] = None
+    validate_every_s: Annotated[float, arg(name="validate-every", metavar="S")] = (
+        _DEFAULTS.validate_every_s
+    )
 
     @classmethod
     def of(cls, config: TrainConfig) -> Self:
@@ -157,7 +167,10 @@ class _Settings(TrainConfig, frozen=True, kw_only=True):
 _SETTINGS = _Settings()
 _REASONS = {
     "time": "the time is up",
-    "decisions": "that is as many as wanted",
+    "decisions": "that is as many decisions as wanted",
+    "updates": "that is as many updates as wanted",
+    "target": "the target ratio is reached",
+    "plateau": "validation has not improved for as long as it had patience",
     "stopped": "stopped as asked",
 }
 
@@ -174,9 +187,18 @@ class Train:
     """A new directory for settings, metrics and checkpoints; runs/DATE-TIME unless given."""
     config: Annotated[Path | None, _optional("FILE")] = None
     """A TOML file of settings, named as in a run's config.json; flags go before it."""
+    resume: bool = False
+    """Go on with the run in --run-dir from its newest intact checkpoint. Its settings are taken
+    from there; limits such as --minutes and --decisions may be changed."""
+    init: Annotated[Path | None, _optional("CHECKPOINT")] = None
+    """Start from the policy, and the critic, of this run or checkpoint instead of random ones."""
 
     def run(self) -> None:
         _need_torch("ganger train")
+        if self.resume and self.run_dir is None:
+            raise ConfigError("--resume needs a run to go on with: --run-dir DIR")
+        if self.resume and self.init is not None:
+            raise ConfigError("--resume goes on from the run's own checkpoint; leave out --init")
         from ganger.training.loop import train
         from ganger.warmup import compile_notice, compile_training
 
@@ -185,23 +207,29 @@ class Train:
         with compile_notice():
             compile_training(settings.messages)
         print(
-            f"Training for {settings.minutes:g} min into {run_dir}; Ctrl-C ends it earlier, "
-            "with a checkpoint.",
+            f"{'Going on with' if self.resume else 'Training into'} {run_dir}, "
+            f"{_limits(settings)}; Ctrl-C ends it earlier, with a checkpoint.",
             file=sys.stderr,
         )
         with _stop_on_signals() as stop, _Progress("training") as bar:
 
             def progress(metrics: dict[str, Any]) -> None:
-                done = metrics["elapsed_s"] / settings.minutes / 60
-                if settings.decisions is not None:
-                    done = max(done, metrics["decisions"] / settings.decisions)
-                bar.update(done, 1, _training_line(metrics, settings.objective))
+                bar.update(metrics["share_done"], 1, _training_line(metrics, settings.objective))
 
-            outcome = train(settings, run_dir, progress=progress, stop=stop)
+            outcome = train(
+                settings, run_dir, progress=progress, stop=stop, resume=self.resume, init=self.init
+            )
+        validation = (
+            ""
+            if outcome.best_ratio is None
+            else f"Best:  {_OWN_FIGURES[settings.objective]} {outcome.best_ratio:.3f} of fair's "
+            "in validation; `evaluate` takes that checkpoint\n"
+        )
         print(
             f"{outcome.updates} updates from {outcome.decisions:,} decisions; "
             f"{_REASONS.get(outcome.reason, outcome.reason)}.\n"
             f"Run:   {outcome.run}\n"
+            f"{validation}"
             f"Next:  ganger evaluate {shlex.quote(str(outcome.run))}"
         )
 
@@ -215,7 +243,7 @@ class Evaluate:
     """
 
     run_directory: Annotated[Path, tyro.conf.Positional, arg(name="RUN", metavar="RUN")]
-    """A run directory of `ganger train`, or one of its checkpoints."""
+    """A run directory of `ganger train`, for its best checkpoint, or one of its checkpoints."""
     workload: Annotated[str | None, _optional("SPEC")] = None
     """Where jobs are drawn from; as in training unless given."""
     against: str = "fair,fifo,fair:source=capped,kshortest,srpt:cap=sqrt"
@@ -456,14 +484,25 @@ def _parse(given: list[str]) -> Any:
 
 
 def _train_defaults(given: list[str]) -> Train | None:
-    """What `ganger train --config FILE` starts from, so that other flags change single settings."""
+    """What the flags of `ganger train` change: a file's settings, or those of a run to resume."""
     if given[:1] != ["train"]:
         return None
+    if file := _value_of("--config", given):
+        return Train(settings=_Settings.of(read_toml(file, TrainConfig)))
+    run = _value_of("--run-dir", given)
+    if run and "--resume" in given:
+        from ganger.training.run_directory import RunDirectory
+
+        return Train(settings=_Settings.of(RunDirectory.open(run).config(TrainConfig)))
+    return None
+
+
+def _value_of(flag: str, given: list[str]) -> str | None:
+    """What is given for a flag, before anything is parsed."""
     for at, word in enumerate(given):
-        name, equals, path = word.partition("=")
-        if name == "--config" and (equals or at + 1 < len(given)):
-            settings = read_toml(path if equals else given[at + 1], TrainConfig)
-            return Train(settings=_Settings.of(settings))
+        name, equals, value = word.partition("=")
+        if name == flag and (equals or at + 1 < len(given)):
+            return value if equals else given[at + 1]
     return None
 
 
@@ -549,13 +588,37 @@ _OWN_FIGURES = {
 }
 
 
+def _limits(settings: TrainConfig) -> str:
+    """When a run will end, in words."""
+    minutes = settings.time_limit_s / 60
+    limits = [f"for {minutes:g} min"] if minutes < float("inf") else []
+    if settings.decisions is not None:
+        limits.append(f"{settings.decisions:,} decisions")
+    if settings.updates is not None:
+        limits.append(f"{settings.updates:,} updates")
+    if settings.target_ratio is not None:
+        limits.append(f"until {settings.target_ratio:g} of fair's")
+    if settings.patience is not None:
+        limits.append(f"until {settings.patience} validations bring nothing")
+    return " or ".join(limits)
+
+
 def _training_line(metrics: dict[str, Any], objective: str) -> str:
     ratio, figure = metrics["recent_ratio"], _OWN_FIGURES[objective]
+    validation = (
+        ()
+        if metrics["validation_ratio"] is None
+        else (
+            f"in validation {metrics['validation_ratio']:.3f}, "
+            f"{metrics['validation_to_heuristic']:.3f} of the best heuristic's",
+        )
+    )
     return ", ".join(
         (
             f"{metrics['decisions']:,} decisions",
             f"{metrics['decisions_per_s']:,.0f}/s",
             "no episode yet" if ratio is None else f"{figure} {ratio:.3f} of fair's",
+            *validation,
             f"lag {metrics['lag_mean']:.1f}",
             f"idle: learner {metrics['learner_idle_share']:.0%}, "
             f"actors {metrics['actor_idle_share']:.0%}",

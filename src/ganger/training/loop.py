@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import torch
 
-from ganger.errors import CheckpointError, ConfigError, TrainingError
+from ganger.errors import CheckpointError, ConfigError, GangerError
 from ganger.policy.checkpoint import Checkpoint, fingerprint, read_checkpoint, read_policy
 from ganger.policy.layout import critic_size
 from ganger.training.actor import ActedTrajectory, Actor, run_actor
@@ -96,12 +96,12 @@ def train(
     run: RunDirectory
     if resume:
         run, checkpoint = RunDirectory.resume(run_path)
-        run.write_config(config)
-        position, generation = _restored(learner, checkpoint)
+        position, generation = _restored(config, learner, checkpoint, run.best_checkpoint())
         actors = [Actor(config, table, index, generation) for index in range(config.actors)]
         if config.sync:
             for actor in actors:
                 actor.restore(_unprefixed(checkpoint.tensors, actor.index))
+        run.write_config(config)
     else:
         actors = [Actor(config, table, index) for index in range(config.actors)]
         run = RunDirectory.create(run_path, config=config, seed=config.seed)
@@ -130,7 +130,7 @@ def train(
         np.savez(run.path / "failed_batch.npz", **error.tensors)  # type: ignore[arg-type]
         run.stop(f"failed: {error}", step=loop.position.updates)
         raise
-    except TrainingError as error:
+    except GangerError as error:
         run.stop(f"failed: {error}", step=loop.position.updates)
         raise
     finally:
@@ -204,16 +204,24 @@ def _start_from(path: Path, config: TrainConfig) -> dict[str, Any]:
     return found
 
 
-def _restored(learner: Learner, checkpoint: Checkpoint) -> tuple[Position, int]:
+def _restored(
+    config: TrainConfig, learner: Learner, checkpoint: Checkpoint, best: Checkpoint
+) -> tuple[Position, int]:
     """Restore the learner; where the run was, and how often its actors are started anew."""
     about = checkpoint.metadata
     try:
+        if about["layout"] != fingerprint(config.messages):
+            raise CheckpointError(
+                "its policy sees other features or has another network than this version of Ganger"
+            )
         learner.restore(checkpoint.tensors)
+        # The best one may have been found after this checkpoint was written.
+        ratios = [about["best_ratio"], best.metadata["best_ratio"]]
         position = Position(
             elapsed_s=float(about["elapsed_s"]),
             decisions=int(about["decisions"]),
             updates=checkpoint.step,
-            best_ratio=about["best_ratio"],
+            best_ratio=min((ratio for ratio in ratios if ratio is not None), default=None),
             stale=int(about["stale"]),
         )
         return position, int(about["generation"]) + 1
