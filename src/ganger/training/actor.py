@@ -122,9 +122,9 @@ class Actor:
 
     def state(self) -> dict[str, NDArray[np.uint8]]:
         """Its clusters in the middle of their episodes, as bytes by name."""
-        environments = self._environments.environments.copy()
-        environments["state"] = 0  # an address in this process
-        found = {"environments": _bytes_of(environments)}
+        environments = _bytes_of(self._environments.environments).copy()  # with their padding
+        environments.view(ENVIRONMENT)["state"] = 0  # an address in this process
+        found = {"environments": environments}
         for name in State.FIELDS:
             found[name] = np.concatenate([_bytes_of(getattr(s, name)) for s in self._states])
         return found
