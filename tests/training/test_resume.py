@@ -243,15 +243,14 @@ def test_the_best_checkpoint_is_kept_and_is_what_evaluation_takes(config, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("limit", "reason", "updates"), [({"patience": 2}, "plateau", 4), ({"target_ratio": 0.7}, "target", 2)]
+    ("limit", "reason", "updates"),
+    [({"patience": 2}, "plateau", 4), ({"target_ratio": 0.7}, "target", 2)],
 )
 def test_a_plateau_or_a_target_ends_the_run(
     config, tmp_path, monkeypatch, limit, reason, updates
 ):  # fmt: skip
     ratios = iter([0.9, 0.7, 0.8, 0.85, 0.95, 0.99])
-    monkeypatch.setattr(
-        Validator, "validate", lambda *_: Validation(next(ratios), 1.0, 1.0, 0.0)
-    )
+    monkeypatch.setattr(Validator, "validate", lambda *_: Validation(next(ratios), 1.0, 1.0, 0.0))
     config = msgspec.structs.replace(config, validate_every_s=1.0, **limit)
     outcome = loop.train(config, tmp_path / "run")
     assert (outcome.reason, outcome.updates) == (reason, updates)

@@ -34,15 +34,15 @@ def test_a_policy_is_compared_with_fair_and_with_the_best_heuristic(source):
 
 
 def test_validation_repeats_whatever_the_seed_of_training(source):
-    first, second = (Validator(toys.config(seed=seed), source).validate(vector()) for seed in (1, 2))
+    first, second = (
+        Validator(toys.config(seed=seed), source).validate(vector()) for seed in (1, 2)
+    )
     assert first[:3] == second[:3]
     assert first[:3] != Validator(toys.config(), source).validate(vector(seed=5))[:3]
 
 
 def test_several_cells_count_alike(source):
-    alone = [
-        Validator(toys.config(executors=n), source).validate(vector()).argmax for n in (1, 3)
-    ]
+    alone = [Validator(toys.config(executors=n), source).validate(vector()).argmax for n in (1, 3)]
     validator = Validator(toys.config(executors=(1, 3)), source)
     assert validator.validate(vector()).argmax == pytest.approx(np.mean(alone))
     assert len(validator.heuristics) == 2

@@ -7,8 +7,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,60 +90,72 @@ def train(
     source = load_source(config.workload)
     table = training_table(config, source)
     cells = measure_cells(config, source)
-    learner = Learner(config, cells, None if start is None else start["policy"])
-    if start is not None and "critic" in start:
-        learner.restore_critic(start)
-    position, generation = Position(), 0
-    run: RunDirectory
-    if resume:
-        run, checkpoint = RunDirectory.resume(run_path)
-        position, generation = _restored(config, learner, checkpoint, run.best_checkpoint())
+    with ExitStack() as ending:
+        learner = Learner(config, cells, None if start is None else start["policy"])
+        ending.callback(learner.close)
+        if start is not None and "critic" in start:
+            learner.restore_critic(start)
+        position, generation = Position(), 0
+        if resume:
+            run, checkpoint = RunDirectory.resume(run_path)
+            ending.callback(run.close)
+            position, generation = _restored(config, learner, checkpoint, run.best_checkpoint())
         actors = [Actor(config, table, index, generation) for index in range(config.actors)]
-        if config.sync:
-            for actor in actors:
-                actor.restore(_unprefixed(checkpoint.tensors, actor.index))
-        run.write_config(config)
-    else:
-        actors = [Actor(config, table, index) for index in range(config.actors)]
-        run = RunDirectory.create(run_path, config=config, seed=config.seed)
-    store = ParameterStore(learner.policy.vector(), version=position.updates)
-    exchange: TrajectoryQueue | Turns
-    threads: list[threading.Thread] = []
-    if config.sync:
-        exchange = Turns([actor.act for actor in actors], store.newest)
-    else:
+        if resume:
+            if config.sync:
+                for actor in actors:
+                    actor.restore(_clusters_of(actor, checkpoint))
+            run.write_config(config)
+        else:
+            run = RunDirectory.create(run_path, config=config, seed=config.seed)
+            ending.callback(run.close)
+        store = ParameterStore(learner.policy.vector(), version=position.updates)
         # One trajectory of each actor may wait: the learner always has work, lag stays near one.
-        exchange = TrajectoryQueue(config.actors, store)
+        exchange: TrajectoryQueue | Turns = (
+            Turns([actor.act for actor in actors], store.newest)
+            if config.sync
+            else TrajectoryQueue(config.actors, store)
+        )
+        loop = _Loop(config, run, learner, store, exchange, actors, position, generation)
+        ending.callback(loop.close)
+        try:
+            warm_up(config, actors[0], learner)
+            if config.validate_every_s:
+                loop.validator = Validator(config, source, stop.is_set)
+                loop.validator.warm_up(store.newest().vector)
+            with _acting(actors, store, exchange):
+                reason = loop.run_until(stop, progress)
+        except NonFiniteError as error:
+            np.savez(run.path / "failed_batch.npz", **error.tensors)  # type: ignore[arg-type]
+            run.stop(f"failed: {error}", step=loop.position.updates)
+            raise
+        except GangerError as error:
+            run.stop(f"failed: {error}", step=loop.position.updates)
+            raise
+    ended = loop.position
+    return Outcome(reason, ended.updates, ended.decisions, run.path, ended.best_ratio)
+
+
+@contextmanager
+def _acting(
+    actors: list[Actor], store: ParameterStore, exchange: TrajectoryQueue | Turns
+) -> Iterator[None]:
+    """A thread for each actor, unless they act in turn with the learner."""
+    threads = []
+    if isinstance(exchange, TrajectoryQueue):
         threads = [
             threading.Thread(target=run_actor, args=(a, store, exchange), name=f"actor-{a.index}")
             for a in actors
         ]
-    loop = _Loop(config, run, learner, store, exchange, actors, position, generation)
     try:
-        warm_up(config, actors[0], learner)
-        if config.validate_every_s:
-            loop.validator = Validator(config, source, stop.is_set)
-            loop.validator.warm_up(store.newest().vector)
         for thread in threads:
             thread.start()
-        reason = loop.run_until(stop, progress)
-    except NonFiniteError as error:
-        np.savez(run.path / "failed_batch.npz", **error.tensors)  # type: ignore[arg-type]
-        run.stop(f"failed: {error}", step=loop.position.updates)
-        raise
-    except GangerError as error:
-        run.stop(f"failed: {error}", step=loop.position.updates)
-        raise
+        yield
     finally:
         exchange.close()
         for thread in threads:
             if thread.ident is not None:  # it was started
                 thread.join()
-        loop.close()
-        learner.close()
-        run.close()
-    ended = loop.position
-    return Outcome(reason, ended.updates, ended.decisions, run.path, ended.best_ratio)
 
 
 def warm_up(config: TrainConfig, actor: Actor, learner: Learner) -> None:
@@ -207,7 +220,7 @@ def _start_from(path: Path, config: TrainConfig) -> dict[str, Any]:
 def _restored(
     config: TrainConfig, learner: Learner, checkpoint: Checkpoint, best: Checkpoint
 ) -> tuple[Position, int]:
-    """Restore the learner; where the run was, and how often its actors are started anew."""
+    """Restore the learner; where the run was, and how often its actors were started anew."""
     about = checkpoint.metadata
     try:
         if about["layout"] != fingerprint(config.messages):
@@ -224,18 +237,19 @@ def _restored(
             best_ratio=min((ratio for ratio in ratios if ratio is not None), default=None),
             stale=int(about["stale"]),
         )
-        return position, int(about["generation"]) + 1
+        return position, int(about["generation"]) + (not config.sync)
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint.path}: cannot be resumed: {error}") from None
     except KeyError as error:
         raise CheckpointError(f"{checkpoint.path}: cannot be resumed: it has no {error}") from None
 
 
-def _unprefixed(tensors: dict[str, Any], index: int) -> dict[str, Any]:
-    prefix = f"actor-{index}/"
+def _clusters_of(actor: Actor, checkpoint: Checkpoint) -> dict[str, Any]:
+    """An actor's part of a synchronous run's checkpoint."""
+    prefix = f"actor-{actor.index}/"
     return {
         name.removeprefix(prefix): array
-        for name, array in tensors.items()
+        for name, array in checkpoint.tensors.items()
         if name.startswith(prefix)
     }
 

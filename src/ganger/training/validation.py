@@ -93,9 +93,7 @@ class Validator:
         )
         jobs = lists.jobs_of(range(_LISTS))
         contenders = [BASELINE, *map(parse_scheduler, HEURISTICS)]
-        figures = own_figures(
-            config.objective, lists.all_jct_s(contenders, range(_LISTS)), jobs
-        )
+        figures = own_figures(config.objective, lists.all_jct_s(contenders, range(_LISTS)), jobs)
         best = 1 + int(np.argmin([ratio_to_fair(own, figures[0]).mean() for own in figures[1:]]))
         self.heuristics.append(HEURISTICS[best - 1])
         return _CellLists(lists, jobs, figures[0], figures[best])
