@@ -1,4 +1,4 @@
-"""Validation: fixed lists that training does not draw, what is to be beaten, and the best policy."""
+"""Validation: on fixed lists that training does not draw, against fair and the best heuristic."""
 
 import numpy as np
 import pytest

@@ -265,7 +265,7 @@ def marked_best(run: Path) -> list[int]:
 
 
 def best_first(run: Path) -> list[int]:
-    """All steps that have a checkpoint: those marked as best, the latest mark first, then others."""
+    """All steps with a checkpoint: those marked as best, the latest mark first, then others."""
     marked = marked_best(run)[::-1]
     return [*marked, *(s for s in reversed(checkpoint_steps(run)) if s not in marked)]
 
@@ -285,8 +285,8 @@ def first_intact(run: Path, steps: Iterable[int]) -> Checkpoint:
         except CheckpointError as error:
             passed_over.append(error)
             continue
-        for error in passed_over:
-            _log.warning("%s; %s is used instead", error, checkpoint.path)
+        for damage in passed_over:
+            _log.warning("%s; %s is used instead", damage, checkpoint.path)
         return checkpoint
     if not passed_over:
         raise CheckpointError(f"{run}: the run has no checkpoint yet")
