@@ -13,21 +13,20 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import torch
 
-from ganger.errors import CheckpointError, ConfigError, GangerError
-from ganger.policy.checkpoint import Checkpoint, fingerprint, read_checkpoint, read_policy
-from ganger.policy.layout import critic_size
+from ganger.errors import ConfigError, GangerError
+from ganger.policy.checkpoint import fingerprint
 from ganger.training.actor import ActedTrajectory, Actor, run_actor
 from ganger.training.cells import measure_cells
-from ganger.training.config import LIMITS, TrainConfig
+from ganger.training.config import TrainConfig
 from ganger.training.exchange import Parameters
 from ganger.training.exchange.local import ParameterStore, TrajectoryQueue
 from ganger.training.exchange.turns import Turns
 from ganger.training.learner import Learner, NonFiniteError, keep_freed_memory
 from ganger.training.objective import training_table
+from ganger.training.restart import clusters_of, refuse_changed, restored, start_from
 from ganger.training.run_directory import RunDirectory
 from ganger.training.stopping import Position, reason_to_stop, share_done, validated
 from ganger.training.validation import Validation, Validator
@@ -82,8 +81,8 @@ def train(
     if resume and init is not None:
         raise ConfigError("a resumed run goes on from its own checkpoint; leave out init")
     if resume:
-        _refuse_changed(config, RunDirectory.open(run_path).config(TrainConfig), run_path)
-    start = None if init is None else _start_from(init, config)
+        refuse_changed(config, RunDirectory.open(run_path).config(TrainConfig), run_path)
+    start = None if init is None else start_from(init, config)
     stop = stop or threading.Event()
     torch.set_num_threads(1)  # the other cores act
     keep_freed_memory()
@@ -99,12 +98,12 @@ def train(
         if resume:
             run, checkpoint = RunDirectory.resume(run_path)
             ending.callback(run.close)
-            position, generation = _restored(config, learner, checkpoint, run.best_checkpoint())
+            position, generation = restored(config, learner, checkpoint, run.best_checkpoint())
         actors = [Actor(config, table, index, generation) for index in range(config.actors)]
         if resume:
             if config.sync:
                 for actor in actors:
-                    actor.restore(_clusters_of(actor, checkpoint))
+                    actor.restore(clusters_of(actor, checkpoint))
             run.write_config(config)
         else:
             run = RunDirectory.create(run_path, config=config, seed=config.seed)
@@ -178,80 +177,6 @@ def warm_up(config: TrainConfig, actor: Actor, learner: Learner) -> None:
     trial = Learner(config, learner.cells, learner.policy.vector())
     trial.update([acted.samples], 0.0)
     trial.close()
-
-
-def _refuse_changed(config: TrainConfig, before: TrainConfig, path: Path) -> None:
-    """All but the limits of a resumed run must be as they were."""
-    new, old = (msgspec.to_builtins(settings) for settings in (config, before))
-    new |= {f"learning.{name}": value for name, value in new.pop("learning").items()}
-    old |= {f"learning.{name}": value for name, value in old.pop("learning").items()}
-    changed = [
-        f"{name} is {value}, was {old[name]}"
-        for name, value in new.items()
-        if value != old[name] and name not in LIMITS
-    ]
-    if changed:
-        raise ConfigError(
-            f"{path}: cannot be resumed with other settings ({'; '.join(changed)}); "
-            f"only {', '.join(LIMITS)} may change"
-        )
-
-
-def _start_from(path: Path, config: TrainConfig) -> dict[str, Any]:
-    """The policy to start from, and the critic where the checkpoint has one that fits."""
-    saved = read_policy(path)
-    if saved.messages != config.messages:
-        has, wanted = ("with", "without") if saved.messages else ("without", "with")
-        raise ConfigError(
-            f"{saved.path}: its policy is {has} message passing, this run {wanted}; see messages"
-        )
-    found: dict[str, Any] = {"policy": saved.vector}
-    tensors = read_checkpoint(saved.path).tensors
-    if "critic" in tensors and "critic_scale" in tensors:
-        shapes = tensors["critic"].shape, tensors["critic_scale"].shape
-        if shapes != ((critic_size(),), (2,)):
-            raise CheckpointError(
-                f"{saved.path}: tensor 'critic' is {list(shapes[0])}; expected [{critic_size()}]"
-            )
-        found |= {name: tensors[name] for name in ("critic", "critic_scale")}
-    return found
-
-
-def _restored(
-    config: TrainConfig, learner: Learner, checkpoint: Checkpoint, best: Checkpoint
-) -> tuple[Position, int]:
-    """Restore the learner; where the run was, and how often its actors were started anew."""
-    about = checkpoint.metadata
-    try:
-        if about["layout"] != fingerprint(config.messages):
-            raise CheckpointError(
-                "its policy sees other features or has another network than this version of Ganger"
-            )
-        learner.restore(checkpoint.tensors)
-        # The best one may have been found after this checkpoint was written.
-        ratios = [about["best_ratio"], best.metadata["best_ratio"]]
-        position = Position(
-            elapsed_s=float(about["elapsed_s"]),
-            decisions=int(about["decisions"]),
-            updates=checkpoint.step,
-            best_ratio=min((ratio for ratio in ratios if ratio is not None), default=None),
-            stale=int(about["stale"]),
-        )
-        return position, int(about["generation"]) + (not config.sync)
-    except CheckpointError as error:
-        raise CheckpointError(f"{checkpoint.path}: cannot be resumed: {error}") from None
-    except KeyError as error:
-        raise CheckpointError(f"{checkpoint.path}: cannot be resumed: it has no {error}") from None
-
-
-def _clusters_of(actor: Actor, checkpoint: Checkpoint) -> dict[str, Any]:
-    """An actor's part of a synchronous run's checkpoint."""
-    prefix = f"actor-{actor.index}/"
-    return {
-        name.removeprefix(prefix): array
-        for name, array in checkpoint.tensors.items()
-        if name.startswith(prefix)
-    }
 
 
 class _Snapshot(NamedTuple):
