@@ -315,6 +315,10 @@ def test_a_run_goes_on_where_it_ended_with_other_limits_but_no_other_settings(
     assert "cannot be resumed with other settings (executors is 5, was 4); only minutes" in err
     assert RunDirectory.open(tmp_path / "run").latest_checkpoint().step == 3
 
+    status, out, err = ganger_command("train", "--resume", *run, "--init", tmp_path / "run")
+    assert (status, out) == (2, "")
+    assert "--resume goes on from the run's own checkpoint; leave out --init" in err
+
 
 def test_training_without_torch_says_what_to_install(ganger_command, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -404,7 +408,6 @@ def test_the_first_signal_asks_and_the_second_one_ends(capfd):
         ("train --resume", "--resume needs a run to go on with: --run-dir DIR"),
         ("train --resume --run-dir absent", "absent: there is no such run directory"),
         ("train --resume --run-dir tests", "tests: is not a run directory"),
-        ("train --resume --init x --config absent.toml", "absent.toml: cannot be read"),
         ("train --init absent", "absent: there is no such run directory or checkpoint"),
         ("train --sync", "a synchronous run needs a limit of decisions or updates"),
         ("train --patience 3 --validate-every 0", "patience needs validations"),
@@ -420,7 +423,7 @@ def test_an_error_is_one_line_and_status_2(ganger_command, arguments, message):
     assert (status, out) == (2, "")
     assert line.startswith("ganger: ")
     assert message in line
-    assert all(notice.startswith("Compil") for notice in notices)
+    assert all(notice.startswith(("Compil", "Training into ")) for notice in notices)
 
 
 def test_interarrival_of_a_trace_needs_a_number_of_jobs(ganger_command, trace):

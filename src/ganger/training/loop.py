@@ -316,7 +316,7 @@ class _Loop:
             self._validated_share = share
             if due:
                 snapshot = self._snapshot()
-                self._take(snapshot, self.validator.validate(snapshot.tensors["policy"]))
+                self._take(snapshot, self.validator.validate(self._store.newest().vector))
             return
         if self._pending is not None and self._pending[1].done():
             snapshot, future = self._pending
