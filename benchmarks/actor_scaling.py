@@ -77,6 +77,7 @@ def main() -> None:
             actors=actors,
             environments=PER_ACTOR * actors,
             minutes=given.seconds / 60,
+            validate_every_s=0.0,
             seed=given.seed,
         )
         alone = acting_alone(config, table, given.seconds)

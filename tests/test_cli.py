@@ -255,7 +255,8 @@ def test_train_leaves_a_run_that_evaluate_takes(ganger_command, tmp_path):
     status, out, err = ganger_command(*TRAINING, "--decisions", 200, "--run-dir", tmp_path / "run")
 
     assert status == 0
-    assert "that is as many as wanted" in out
+    assert "that is as many decisions as wanted" in out
+    assert re.search(r"^Best:  mean JCT \d\.\d{3} of fair's in validation", out, re.MULTILINE)
     command = shlex.split(out.partition("Next:  ")[2])
     assert command == ["ganger", "evaluate", str(tmp_path / "run")]
     assert "Ctrl-C ends it earlier" in err
@@ -278,6 +279,45 @@ def test_flags_change_single_settings_of_a_file(tmp_path):
     assert (config.executors, config.interarrival_s, config.learning.epochs) == (7, 4.0, 3)
     assert cli._parse(["train", f"--config={settings}"]).settings.executors == 7
     assert cli._parse(["train"]).settings.plain() == TrainConfig()
+
+
+def test_a_run_may_be_for_several_cluster_sizes_and_loads():
+    given = ["train", "--executors", "5", "10", "--interarrival", "4", "25"]
+    config = cli._parse(given).settings.plain()
+    assert (config.executors, config.interarrival_s) == ((5, 10), (4.0, 25.0))
+    config = cli._parse(["train", "--executors", "5", "--interarrival", "4"]).settings.plain()
+    assert (config.executors, config.interarrival_s) == (5, 4.0)
+
+
+def test_the_help_shows_how_several_are_given(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    out = capsys.readouterr().out
+    assert "--executors N [N ...]" in out
+    assert "--interarrival S [S ...]" in out
+
+
+def test_a_run_goes_on_where_it_ended_with_other_limits_but_no_other_settings(
+    ganger_command, tmp_path
+):
+    run = ("--run-dir", tmp_path / "run")
+    status, _, err = ganger_command(*TRAINING, "--updates", 2, "--sync", *run)
+    assert status == 0, err
+
+    status, out, err = ganger_command("train", "--resume", *run, "--updates", 3)
+    assert status == 0, err
+    assert "Going on with" in err
+    assert "3 updates from 192 decisions; that is as many updates as wanted." in out
+    assert RunDirectory.open(tmp_path / "run").config(TrainConfig).updates == 3
+
+    status, out, err = ganger_command("train", "--resume", *run, "--executors", 5)
+    assert (status, out) == (2, "")
+    assert "cannot be resumed with other settings (executors is 5, was 4); only minutes" in err
+    assert RunDirectory.open(tmp_path / "run").latest_checkpoint().step == 3
+
+    status, out, err = ganger_command("train", "--resume", *run, "--init", tmp_path / "run")
+    assert (status, out) == (2, "")
+    assert "--resume goes on from the run's own checkpoint; leave out --init" in err
 
 
 def test_training_without_torch_says_what_to_install(ganger_command, monkeypatch):
@@ -364,6 +404,13 @@ def test_the_first_signal_asks_and_the_second_one_ends(capfd):
         ("train --objective weighted", "objective weighted needs weights"),
         ("train --weights ann 2", "weights are for objective weighted; objective is mean"),
         ("train --objective weighted --weights ann 0", "weights: ann has 0.0; expected more"),
+        ("train --resume", "--resume needs a run to go on with: --run-dir DIR"),
+        ("train --resume --run-dir absent", "absent: there is no such run directory"),
+        ("train --resume --run-dir tests", "tests: is not a run directory"),
+        ("train --init absent", "absent: there is no such run directory or checkpoint"),
+        ("train --sync", "a synchronous run needs a limit of decisions or updates"),
+        ("train --patience 3 --validate-every 0", "patience needs validations"),
+        ("train --minutes 0", "minutes is 0.0; expected more than 0"),
         ("train --config absent.toml", "absent.toml: cannot be read: No such file"),
         ("evaluate absent", "absent: there is no such run directory or checkpoint"),
         ("tune --episodes 1", "episodes is 1; expected 4 or more"),
@@ -375,7 +422,7 @@ def test_an_error_is_one_line_and_status_2(ganger_command, arguments, message):
     assert (status, out) == (2, "")
     assert line.startswith("ganger: ")
     assert message in line
-    assert all(notice.startswith("Compil") for notice in notices)
+    assert all(notice.startswith(("Compil", "Training into ")) for notice in notices)
 
 
 def test_interarrival_of_a_trace_needs_a_number_of_jobs(ganger_command, trace):
@@ -481,6 +528,8 @@ def test_a_line_of_training_progress_says_how_it_goes():
         "decisions": 12_000,
         "decisions_per_s": 8000.4,
         "recent_ratio": 0.876,
+        "validation_ratio": None,
+        "validation_to_heuristic": None,
         "lag_mean": 1.0,
         "learner_idle_share": 0.02,
         "actor_idle_share": 0.5,
@@ -490,6 +539,10 @@ def test_a_line_of_training_progress_says_how_it_goes():
     )
     assert "no episode yet" in cli._training_line(metrics | {"recent_ratio": None}, "mean")
     assert "makespan 0.876 of fair's" in cli._training_line(metrics, "makespan")
+    metrics |= {"validation_ratio": 0.91, "validation_to_heuristic": 1.04}
+    assert (
+        "mean JCT 0.876 of fair's, in validation 0.910, 1.040 of the best heuristic's, lag"
+    ) in cli._training_line(metrics, "mean")
 
 
 def test_every_objective_has_a_name_in_the_line_of_progress():

@@ -35,6 +35,7 @@ def config(**settings):
     given = {
         "executors": 1, "jobs": 8, "interarrival_s": 6.0, "move_delay_s": 0.0,
         "environments": 8, "steps": 32, "actors": 1, "minutes": 5.0, "learning": learning,
+        "validate_every_s": 0.0,
     }  # fmt: skip
     return TrainConfig(**(given | settings))
 

@@ -82,6 +82,7 @@ def benchmark(
         executors=_EXECUTORS,
         interarrival_s=_INTERARRIVAL_S,
         minutes=_TRAINING_S / 60,
+        validate_every_s=0.0,
         seed=seed,
     )
     acting_per_s, acted = acting_speed(config, build_table(source.templates("train")))

@@ -147,10 +147,14 @@ class _Settings(TrainConfig, frozen=True, kw_only=True):
         float | tuple[float, ...], arg(name="interarrival", metavar="S [S ...]")
     ] = INTERARRIVAL_S
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
+    minutes: Annotated[float | None, _optional("MIN")] = None
     decisions: Annotated[int | None, _optional("N")] = None
     updates: Annotated[int | None, _optional("N")] = None
     target_ratio: Annotated[float | None, _optional("RATIO")] = None
     patience: Annotated[int | None, _optional("N")] = None
+    validate_every_s: Annotated[float, arg(name="validate-every", metavar="S")] = (
+        _DEFAULTS.validate_every_s
+    )
 
     @classmethod
     def of(cls, config: TrainConfig) -> Self:
@@ -165,8 +169,8 @@ _REASONS = {
     "time": "the time is up",
     "decisions": "that is as many decisions as wanted",
     "updates": "that is as many updates as wanted",
-    "target": "the target is reached",
-    "plateau": "it stopped getting better",
+    "target": "the target ratio is reached",
+    "plateau": "validation has not improved for as long as it had patience",
     "stopped": "stopped as asked",
 }
 
@@ -175,78 +179,59 @@ _REASONS = {
 class Train:
     """Train a scheduler: actors act in simulated clusters, a learner learns from them.
 
-    It ends when the first of its limits is reached. Ctrl-C ends it within seconds, with a
-    checkpoint; a second one ends it at once.
+    Ctrl-C ends it within seconds, with a checkpoint; a second one ends it at once.
     """
 
     settings: Annotated[_Settings, arg(name="")] = _SETTINGS
     run_dir: Annotated[Path | None, _optional("DIR")] = None
     """A new directory for settings, metrics and checkpoints; runs/DATE-TIME unless given."""
-    resume: bool = False
-    """Go on with the run in --run-dir under its settings; limits given here replace its own."""
-    init: Annotated[Path | None, _optional("RUN")] = None
-    """A run or checkpoint whose policy to start from."""
     config: Annotated[Path | None, _optional("FILE")] = None
     """A TOML file of settings, named as in a run's config.json; flags go before it."""
+    resume: bool = False
+    """Go on with the run in --run-dir from its newest intact checkpoint. Its settings are taken
+    from there; limits such as --minutes and --decisions may be changed."""
+    init: Annotated[Path | None, _optional("CHECKPOINT")] = None
+    """Start from the policy, and the critic, of this run or checkpoint instead of random ones."""
 
     def run(self) -> None:
         _need_torch("ganger train")
+        if self.resume and self.run_dir is None:
+            raise ConfigError("--resume needs a run to go on with: --run-dir DIR")
+        if self.resume and self.init is not None:
+            raise ConfigError("--resume goes on from the run's own checkpoint; leave out --init")
         from ganger.training.loop import train
-        from ganger.warmup import compile_notice, compile_policy, compile_training
+        from ganger.warmup import compile_notice, compile_training
 
         settings = self.settings.plain()
-        if self.resume:
-            if self.run_dir is None:
-                raise ConfigError("--resume needs --run-dir: the run to go on with")
-            if self.init is not None:
-                raise ConfigError("--init starts a new run, --resume goes on with one; choose one")
-            settings = _resumed_settings(settings, self.run_dir)
         run_dir = self.run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
         with compile_notice():
             compile_training(settings.messages)
-            compile_policy(settings.messages)
         print(
-            f"Training for {settings.minutes:g} min into {run_dir}; Ctrl-C ends it earlier, "
-            "with a checkpoint.",
+            f"{'Going on with' if self.resume else 'Training into'} {run_dir}, "
+            f"{_limits(settings)}; Ctrl-C ends it earlier, with a checkpoint.",
             file=sys.stderr,
         )
         with _stop_on_signals() as stop, _Progress("training") as bar:
 
             def progress(metrics: dict[str, Any]) -> None:
-                done = metrics["elapsed_s"] / settings.minutes / 60
-                if settings.decisions is not None:
-                    done = max(done, metrics["decisions"] / settings.decisions)
-                if settings.updates is not None:
-                    done = max(done, metrics["updates"] / settings.updates)
-                bar.update(done, 1, _training_line(metrics, settings.objective))
+                bar.update(metrics["share_done"], 1, _training_line(metrics, settings.objective))
 
             outcome = train(
-                settings,
-                run_dir,
-                resume=self.resume,
-                init=self.init,
-                progress=progress,
-                stop=stop,
+                settings, run_dir, progress=progress, stop=stop, resume=self.resume, init=self.init
             )
+        validation = (
+            ""
+            if outcome.best_ratio is None
+            else f"Best:  {_OWN_FIGURES[settings.objective]} {outcome.best_ratio:.3f} of fair's "
+            "in validation; `evaluate` takes that checkpoint\n"
+        )
         print(
             f"{outcome.updates} updates from {outcome.decisions:,} decisions; "
             f"{_REASONS.get(outcome.reason, outcome.reason)}.\n"
             f"Run:   {outcome.run}\n"
+            f"{validation}"
             f"Next:  ganger evaluate {shlex.quote(str(outcome.run))}"
         )
-
-
-def _resumed_settings(given: TrainConfig, run_dir: Path) -> TrainConfig:
-    """The run's own settings, with what was given on the command line in their place."""
-    from ganger.training.run_directory import RunDirectory
-
-    before = RunDirectory.open(run_dir).config(TrainConfig)
-    changed = {
-        name: getattr(given, name)
-        for name in given.__struct_fields__
-        if getattr(given, name) != getattr(_DEFAULTS, name)
-    }
-    return msgspec.structs.replace(before, **changed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,12 +239,11 @@ class Evaluate:
     """Compare a learned scheduler with heuristics on jobs that training never saw.
 
     All run on the same job lists with the same task durations. ratio_to_fair is the mean over lists
-    of the ratio of mean job completion times to plain fair's; below 1 is better. The figures of the
-    other objectives stand beside it, whatever the policy was trained for.
+    of the ratio of mean job completion times to plain fair's; below 1 is better.
     """
 
     run_directory: Annotated[Path, tyro.conf.Positional, arg(name="RUN", metavar="RUN")]
-    """A run directory of `ganger train`, or one of its checkpoints."""
+    """A run directory of `ganger train`, for its best checkpoint, or one of its checkpoints."""
     workload: Annotated[str | None, _optional("SPEC")] = None
     """Where jobs are drawn from; as in training unless given."""
     against: str = "fair,fifo,fair:source=capped,kshortest,srpt:cap=sqrt"
@@ -326,7 +310,7 @@ class Evaluate:
             f"{settings['interarrival_s']:g} s, on {settings['executors']} executors "
             f"({settings['workload']}, seed {self.seed})\n"
         )
-        _print_rows([(row.scheduler, row) for row in rows], of_all_objectives=True)
+        _print_rows([(row.scheduler, row) for row in rows])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -500,14 +484,25 @@ def _parse(given: list[str]) -> Any:
 
 
 def _train_defaults(given: list[str]) -> Train | None:
-    """What `ganger train --config FILE` starts from, so that other flags change single settings."""
+    """What the flags of `ganger train` change: a file's settings, or those of a run to resume."""
     if given[:1] != ["train"]:
         return None
+    if file := _value_of("--config", given):
+        return Train(settings=_Settings.of(read_toml(file, TrainConfig)))
+    run = _value_of("--run-dir", given)
+    if run and "--resume" in given:
+        from ganger.training.run_directory import RunDirectory
+
+        return Train(settings=_Settings.of(RunDirectory.open(run).config(TrainConfig)))
+    return None
+
+
+def _value_of(flag: str, given: list[str]) -> str | None:
+    """What is given for a flag, before anything is parsed."""
     for at, word in enumerate(given):
-        name, equals, path = word.partition("=")
-        if name == "--config" and (equals or at + 1 < len(given)):
-            settings = read_toml(path if equals else given[at + 1], TrainConfig)
-            return Train(settings=_Settings.of(settings))
+        name, equals, value = word.partition("=")
+        if name == flag and (equals or at + 1 < len(given)):
+            return value if equals else given[at + 1]
     return None
 
 
@@ -518,7 +513,7 @@ def _print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value, indent=2, allow_nan=False))
 
 
-def _print_rows(rows: "Sequence[tuple[str, Row]]", *, of_all_objectives: bool = False) -> None:
+def _print_rows(rows: "Sequence[tuple[str, Row]]") -> None:
     """Rows of a comparison under the names to show."""
     lines = [
         (
@@ -540,11 +535,7 @@ def _print_rows(rows: "Sequence[tuple[str, Row]]", *, of_all_objectives: bool = 
         *("scheduler", "mode", "mean JCT", "to fair's", "+-", "better in", "p95", "p99"),
         *("slowdown", "makespan", "weighted JCT"),
     )
-    shown = len(head)
-    if not of_all_objectives:
-        shown -= 3
-    elif all(row.weighted_jct_s is None for _, row in rows):
-        shown -= 1
+    shown = len(head) if any(row.weighted_jct_s is not None for _, row in rows) else -1
     _print_table(head[:shown], [line[:shown] for line in lines])
 
 
@@ -597,17 +588,37 @@ _OWN_FIGURES = {
 }
 
 
+def _limits(settings: TrainConfig) -> str:
+    """When a run will end, in words."""
+    minutes = settings.time_limit_s / 60
+    limits = [f"for {minutes:g} min"] if minutes < float("inf") else []
+    if settings.decisions is not None:
+        limits.append(f"{settings.decisions:,} decisions")
+    if settings.updates is not None:
+        limits.append(f"{settings.updates:,} updates")
+    if settings.target_ratio is not None:
+        limits.append(f"until {settings.target_ratio:g} of fair's")
+    if settings.patience is not None:
+        limits.append(f"until {settings.patience} validations bring nothing")
+    return " or ".join(limits)
+
+
 def _training_line(metrics: dict[str, Any], objective: str) -> str:
     ratio, figure = metrics["recent_ratio"], _OWN_FIGURES[objective]
-    validated, best = metrics["validation_ratio"], metrics["best_ratio"]
+    validation = (
+        ()
+        if metrics["validation_ratio"] is None
+        else (
+            f"in validation {metrics['validation_ratio']:.3f}, "
+            f"{metrics['validation_to_heuristic']:.3f} of the best heuristic's",
+        )
+    )
     return ", ".join(
         (
             f"{metrics['decisions']:,} decisions",
             f"{metrics['decisions_per_s']:,.0f}/s",
             "no episode yet" if ratio is None else f"{figure} {ratio:.3f} of fair's",
-            "not validated yet"
-            if validated is None
-            else f"validation {validated:.3f} (best {best:.3f})",
+            *validation,
             f"lag {metrics['lag_mean']:.1f}",
             f"idle: learner {metrics['learner_idle_share']:.0%}, "
             f"actors {metrics['actor_idle_share']:.0%}",

@@ -68,7 +68,7 @@ def compile_policy(messages: bool = False) -> None:
 
 
 def compile_training(messages: bool = False) -> None:
-    """The actors' and the learner's loops; needs torch."""
+    """The actors' and the learner's loops, and what validation runs; needs torch."""
     from ganger.simulator.table import build_table
     from ganger.training.actor import Actor
     from ganger.training.cells import measure_cells
@@ -77,6 +77,7 @@ def compile_training(messages: bool = False) -> None:
     from ganger.training.learner import Learner
     from ganger.training.loop import warm_up
 
+    compile_policy(messages)
     config = TrainConfig(executors=2, jobs=2, environments=2, steps=16, messages=messages)
     actor = Actor(config, build_table(_SOURCE.templates("train")), 0)
     learner = Learner(config, measure_cells(config, _SOURCE))

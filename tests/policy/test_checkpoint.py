@@ -17,6 +17,7 @@ from ganger.policy.checkpoint import (
     read_checkpoint,
     read_policy,
     write_checkpoint,
+    write_json,
 )
 from ganger.policy.layout import initial_vector, vector_size
 from ganger.simulator.simulate import Cluster, simulate
@@ -142,6 +143,15 @@ def test_of_a_run_the_newest_intact_checkpoint_is_taken_with_a_warning(tmp_path,
     assert policy.path == checkpoint_path(tmp_path, 2)
     (warning,) = caplog.messages
     assert "step-000000003" in warning
+    assert warning.endswith("step-000000002 is used instead")
+
+
+def test_of_a_run_the_checkpoint_marked_best_is_taken_and_any_other_by_its_path(tmp_path):
+    write_run(tmp_path, 1, 2, 3)
+    write_json(tmp_path / "checkpoints" / "best.json", {"steps": [1, 2]})
+
+    assert read_policy(tmp_path).step == 2
+    assert read_policy(checkpoint_path(tmp_path, 3)).step == 3
 
 
 def test_what_is_no_run_and_no_checkpoint_says_so(tmp_path):

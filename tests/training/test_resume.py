@@ -1,6 +1,7 @@
-"""Stop conditions, validation, synchronous runs and going on with a run."""
+"""A run that was interrupted goes on; a synchronous one as if it had never been interrupted."""
 
 import hashlib
+import os
 import threading
 
 import msgspec
@@ -9,165 +10,260 @@ import pytest
 import toys
 
 from ganger.errors import CheckpointError, ConfigError
-from ganger.policy.checkpoint import read_policy
+from ganger.policy.checkpoint import checkpoint_path, read_checkpoint, read_policy
 from ganger.training import loop
 from ganger.training.config import TrainConfig
+from ganger.training.exchange import Parameters
+from ganger.training.learner import Learner
 from ganger.training.run_directory import RunDirectory
+from ganger.training.validation import Validation, Validator
 
 
-def run_of(tmp_path, **settings):
+@pytest.fixture
+def config(tmp_path):
+    """Six updates in turns."""
     workload = toys.write_toy_workload(tmp_path / "toy.jobs.jsonl")
-    return toys.config(workload=workload, **settings)
+    return toys.config(workload=workload, sync=True, updates=6, executors=(1, 3), actors=2)
 
 
-def digest(path):
-    """Of everything that a run's newest checkpoint holds."""
-    tensors = RunDirectory.open(path).latest_checkpoint().tensors
-    text = hashlib.sha256()
-    for name in sorted(tensors):
-        array = tensors[name]
-        if name.startswith("actor."):
-            continue  # holds addresses; what comes of it is in the policy that follows
-        text.update(name.encode() + array.tobytes())
-    return text.hexdigest()
+def fingerprint(run):
+    """Of everything that learning goes on from."""
+    tensors = RunDirectory.open(run).latest_checkpoint().tensors
+    return {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in tensors.items()}
 
 
-def stop_at(updates):
-    """An event that asks a run to stop, and the progress callback that sets it."""
+def stop_at(update):
     stop = threading.Event()
+    seen = []
 
     def progress(metrics):
-        if metrics["updates"] == updates:
+        seen.append(metrics)
+        if len(seen) == update:
             stop.set()
 
-    return stop, progress
+    return {"stop": stop, "progress": progress}
 
 
-def test_two_synchronous_runs_with_one_seed_are_the_same_to_the_bit(tmp_path):
-    for name in ("a", "b"):
-        loop.train(run_of(tmp_path, sync=True, updates=6, seed=5), tmp_path / name)
-    loop.train(run_of(tmp_path, sync=True, updates=6, seed=6), tmp_path / "c")
-    assert digest(tmp_path / "a") == digest(tmp_path / "b") != digest(tmp_path / "c")
-    metrics = RunDirectory.open(tmp_path / "a").metrics()
-    assert max(record.get("lag_max", 0) for record in metrics) == 0
+# --- in turns
 
 
-def test_a_synchronous_run_that_was_interrupted_ends_as_if_it_had_not_been(tmp_path):
-    config = run_of(tmp_path, sync=True, updates=9, seed=2)
+def test_two_synchronous_runs_of_one_seed_are_the_same_and_another_seed_differs(config, tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        outcome = loop.train(msgspec.structs.replace(config, seed=seed), tmp_path / name)
+        assert (outcome.reason, outcome.updates) == ("updates", 6)
+    assert fingerprint(tmp_path / "a") == fingerprint(tmp_path / "b")
+    assert fingerprint(tmp_path / "a")["policy"] != fingerprint(tmp_path / "c")["policy"]
+    records = RunDirectory.open(tmp_path / "a").metrics()
+    assert {record["lag_max"] for record in records} == {0}
+
+
+@pytest.mark.parametrize("messages", [False, True])
+def test_interrupted_and_resumed_is_the_same_as_uninterrupted(config, tmp_path, messages):
+    config = msgspec.structs.replace(config, messages=messages)
     loop.train(config, tmp_path / "whole")
-    stop, progress = stop_at(4)
-    first = loop.train(config, tmp_path / "parts", progress=progress, stop=stop)
-    assert (first.reason, first.updates) == ("stopped", 4)
-    second = loop.train(config, tmp_path / "parts", resume=True)
-    assert (second.reason, second.updates) == ("updates", 9)
-    assert digest(tmp_path / "parts") == digest(tmp_path / "whole")
-    run = RunDirectory.open(tmp_path / "parts")
-    steps = [record["step"] for record in run.metrics() if "kl" in record]
-    assert steps == list(range(1, 10))
+    outcome = loop.train(config, tmp_path / "parts", **stop_at(2))
+    assert (outcome.reason, outcome.updates) == ("stopped", 2)
+    assert fingerprint(tmp_path / "parts")["policy"] != fingerprint(tmp_path / "whole")["policy"]
+    outcome = loop.train(config, tmp_path / "parts", resume=True)
+    assert (outcome.reason, outcome.updates, outcome.decisions) == ("updates", 6, 6 * 8 * 32)
+    assert fingerprint(tmp_path / "parts") == fingerprint(tmp_path / "whole")
+    records = RunDirectory.open(tmp_path / "parts").metrics()
+    assert [record["step"] for record in records] == [1, 2, 3, 4, 5, 6]
 
 
-def test_an_asynchronous_run_goes_on_with_learner_and_counters(tmp_path):
-    config = run_of(tmp_path, updates=5)
-    loop.train(config, tmp_path / "run")
+def test_an_actor_goes_on_in_the_middle_of_its_episodes():
+    parameters = Parameters(toys.learner().policy.vector(), 0)
+    first, second = toys.actor(executors=(1, 3)), toys.actor(executors=(1, 3))
+    first.act(parameters)
+    second.restore(first.state())
+    for _ in range(2):
+        one, other = (a.act(parameters).samples.decisions for a in (first, second))
+        np.testing.assert_array_equal(one.cost, other.cost)
+        np.testing.assert_array_equal(one.log_probability, other.log_probability)
+
+
+def test_an_actors_clusters_of_other_settings_are_refused():
+    state = toys.actor(environments=4).state()
+    with pytest.raises(CheckpointError, match="the clusters of actor 0 are not those"):
+        toys.actor().restore(state)
+
+
+def test_a_learner_goes_on_to_the_bit_and_refuses_what_is_not_its_own():
+    acting, whole = toys.actor(), toys.learner()
+    parameters = Parameters(whole.policy.vector(), 0)
+    samples = [acting.act(parameters).samples for _ in range(2)]
+    untouched = whole.state()
+    whole.update([samples[0]], 0.2)
+    resumed = toys.learner(toys.config(seed=9))
+    resumed.restore(whole.state())
+    for learner in (whole, resumed):
+        learner.update([samples[1]], 0.4)
+    for name, array in whole.state().items():
+        np.testing.assert_array_equal(array, resumed.state()[name], err_msg=name)
+    with pytest.raises(CheckpointError, match="'random' is absent"):
+        resumed.restore({name: a for name, a in untouched.items() if name != "random"})
+    with pytest.raises(CheckpointError, match="'policy' is float32"):
+        resumed.restore(untouched | {"policy": np.zeros(3, np.float32)})
+
+
+# --- actors and learner at once
+
+
+def test_a_run_goes_on_from_its_parameters_counters_and_position(config, tmp_path):
+    config = msgspec.structs.replace(config, sync=False)
+    loop.train(config, tmp_path / "run", **stop_at(3))
     before = RunDirectory.open(tmp_path / "run").latest_checkpoint()
-    longer = msgspec.structs.replace(config, updates=8)
-    outcome = loop.train(longer, tmp_path / "run", resume=True)
-    assert (outcome.updates, outcome.decisions) == (8, 8 * 8 * 32)
+    longer = msgspec.structs.replace(config, updates=before.step + 3, minutes=7.0)
+    started = []
+    original = Learner.restore
+
+    class Watched(Learner):
+        def restore(self, state):
+            original(self, state)
+            started.append(self.policy.vector())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "Learner", Watched)
+        outcome = loop.train(longer, tmp_path / "run", resume=True)
+    np.testing.assert_array_equal(started[0], before.tensors["policy"])
+    assert outcome.updates == before.step + 3
+    assert outcome.decisions == outcome.updates * 8 * 32
     run = RunDirectory.open(tmp_path / "run")
-    after = run.latest_checkpoint()
-    assert run.config(TrainConfig).updates == 8
-    assert after.metadata["counters"]["resumed"] == 1
-    assert after.metadata["counters"]["elapsed_s"] > before.metadata["counters"]["elapsed_s"]
-    assert after.tensors["adam.step"] > before.tensors["adam.step"] > 0
+    assert run.config(TrainConfig) == longer
+    assert run.latest_checkpoint().metadata["generation"] == 1
+    records = run.metrics()
+    assert [r["step"] for r in records] == list(range(1, outcome.updates + 1))
+    elapsed_s = [r["elapsed_s"] for r in records]
+    assert elapsed_s == sorted(elapsed_s)
 
 
-def test_a_run_with_other_settings_is_not_resumed(tmp_path):
-    config = run_of(tmp_path, updates=2)
-    loop.train(config, tmp_path / "run")
-    other = msgspec.structs.replace(config, move_delay_s=1.0)
-    with pytest.raises(ConfigError, match=r"move_delay_s 0\.0, not 1\.0"):
-        loop.train(other, tmp_path / "run", resume=True)
-    with pytest.raises(CheckpointError, match="no such run"):
-        loop.train(config, tmp_path / "nowhere", resume=True)
+def test_a_damaged_newest_checkpoint_means_the_one_before_it_by_name(config, tmp_path, caplog):
+    path = tmp_path / "run"
+    loop.train(config, path, **stop_at(2))
+    loop.train(config, path, resume=True, **stop_at(2))
+    newest, before = checkpoint_path(path, 4), checkpoint_path(path, 2)
+    tensors = next(newest.glob("*.safetensors"))
+    os.truncate(tensors, tensors.stat().st_size // 2)
+    loop.train(config, path, resume=True)
+    (warning,) = [message for message in caplog.messages if "used instead" in message]
+    assert str(newest) in warning
+    assert str(before) in warning
+    loop.train(config, tmp_path / "whole")
+    assert fingerprint(path) == fingerprint(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped"])
-def test_a_damaged_newest_checkpoint_means_the_one_before_with_a_warning(tmp_path, caplog, damage):
-    config = run_of(tmp_path, sync=True, updates=4)
-    stop, progress = stop_at(2)
-    loop.train(config, tmp_path / "run", progress=progress, stop=stop)
-    loop.train(config, tmp_path / "run", resume=True)
-    whole = digest(tmp_path / "run")
-    newest = max((tmp_path / "run" / "checkpoints").glob("step-*/*.safetensors"))
-    data = bytearray(newest.read_bytes())
-    data[len(data) // 2] ^= 4
-    newest.write_bytes(data[: len(data) // 2] if damage == "cut" else data)
-    loop.train(config, tmp_path / "run", resume=True)
-    assert "trying the one before" in caplog.text
-    assert digest(tmp_path / "run") == whole
-    for file in (tmp_path / "run" / "checkpoints").glob("step-*/*.safetensors"):
-        file.write_bytes(b"")
+def test_without_a_usable_checkpoint_there_is_an_error_and_no_fresh_start(config, tmp_path):
+    path = tmp_path / "run"
+    loop.train(config, path, **stop_at(1))
+    for tensors in path.glob("checkpoints/*/*.safetensors"):
+        os.truncate(tensors, 10)
+    before = sorted(p.name for p in path.rglob("*"))
     with pytest.raises(CheckpointError, match="no checkpoint is intact"):
-        loop.train(config, tmp_path / "run", resume=True)
+        loop.train(config, path, resume=True)
+    assert sorted(p.name for p in path.rglob("*")) == before
 
 
-def test_validation_finds_the_best_checkpoint_and_stops_at_the_target(tmp_path):
-    config = run_of(tmp_path, validate_every_s=0.2, target_ratio=1.5, minutes=1.0)
-    outcome = loop.train(config, tmp_path / "run")
-    assert outcome.reason == "target"
-    run = RunDirectory.open(tmp_path / "run")
-    validations = [record for record in run.metrics() if "validation_argmax" in record]
-    assert validations
-    best = min(validations, key=lambda r: min(r["validation_argmax"], r["validation_sampled"]))
-    assert run.best_checkpoint().step == best["validated_step"]
-    assert read_policy(tmp_path / "run").step == best["validated_step"]
-    assert 0 < best["validation_heuristic"] <= 1.05
+def test_a_checkpoint_that_holds_no_learner_cannot_be_resumed(config, tmp_path):
+    path = tmp_path / "run"
+    loop.train(config, path, **stop_at(1))
+    run = RunDirectory.open(path)
+    checkpoint = run.latest_checkpoint()
+    policy = {"policy": checkpoint.tensors["policy"]}
+    run.save_checkpoint(checkpoint.step, policy, checkpoint.metadata)
+    with pytest.raises(CheckpointError, match=r"cannot be resumed: tensor 'critic' is absent"):
+        loop.train(config, path, resume=True)
 
 
-def test_a_run_that_does_not_get_better_stops(tmp_path):
-    learning = msgspec.structs.replace(
-        toys.config().learning, learning_rate=1e-12, final_learning_rate=1e-12
-    )
-    config = run_of(tmp_path, validate_every_s=0.05, patience=2, minutes=1.0, learning=learning)
-    outcome = loop.train(config, tmp_path / "run")
-    assert outcome.reason == "plateau"
+def test_settings_that_changed_are_named(config, tmp_path):
+    path = tmp_path / "run"
+    loop.train(config, path, **stop_at(1))
+    learning = msgspec.structs.replace(config.learning, epochs=7)
+    changed = msgspec.structs.replace(config, jobs=5, learning=learning, updates=99)
+    with pytest.raises(ConfigError, match=r"\(jobs is 5, was 8; learning.epochs is 7, was 2\)"):
+        loop.train(changed, path, resume=True)
+    with pytest.raises(CheckpointError, match="there is no such run directory"):
+        loop.train(config, tmp_path / "absent", resume=True)
+    with pytest.raises(ConfigError, match="leave out init"):
+        loop.train(config, path, resume=True, init=path)
 
 
-def test_fine_tuning_starts_from_the_policy_and_the_critic(tmp_path):
-    config = run_of(tmp_path, updates=3)
-    loop.train(config, tmp_path / "first")
-    frozen = msgspec.structs.replace(
-        config,
-        updates=1,
-        seed=9,
-        learning=msgspec.structs.replace(
-            config.learning, learning_rate=1e-12, final_learning_rate=1e-12
-        ),
-    )
-    loop.train(frozen, tmp_path / "second", init=tmp_path / "first")
-    first = read_policy(tmp_path / "first")
-    second = RunDirectory.open(tmp_path / "second").latest_checkpoint()
-    np.testing.assert_allclose(second.tensors["policy"], first.vector, atol=1e-8)
-    assert second.tensors["adam.step"] < 10
-    with pytest.raises(CheckpointError, match="without messages"):
+# --- starting from a policy
+
+
+def test_a_run_may_start_from_another_ones_policy_and_critic(config, tmp_path):
+    loop.train(config, tmp_path / "first", **stop_at(1))
+    start = RunDirectory.open(tmp_path / "first").latest_checkpoint()
+    made = []
+
+    class Watched(Learner):
+        def restore_critic(self, state):
+            super().restore_critic(state)
+            made.append(self.state())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "Learner", Watched)
         loop.train(
-            msgspec.structs.replace(frozen, messages=True),
-            tmp_path / "third",
+            msgspec.structs.replace(config, executors=5, seed=3),
+            tmp_path / "second",
             init=tmp_path / "first",
+            **stop_at(1),
         )
+    for name in ("policy", "critic", "critic_scale"):
+        np.testing.assert_array_equal(made[0][name], start.tensors[name])
+    assert made[0]["adam_steps"] == 0
+
+    other = msgspec.structs.replace(config, messages=True)
+    with pytest.raises(ConfigError, match="its policy is without message passing, this run with"):
+        loop.train(other, tmp_path / "third", init=tmp_path / "first")
+    assert not (tmp_path / "third").exists()
+
+
+# --- validation in a run
+
+
+def test_the_best_checkpoint_is_kept_and_is_what_evaluation_takes(config, tmp_path, monkeypatch):
+    ratios = iter([0.9, 0.7, 0.8, 0.85, 0.95, 0.99])
+
+    def validate(self, vector, give_up=None):
+        ratio = next(ratios)
+        return Validation(ratio, ratio + 0.1, 1.0, 0.0)
+
+    monkeypatch.setattr(Validator, "validate", validate)
+    config = msgspec.structs.replace(config, validate_every_s=1.0)
+    outcome = loop.train(config, tmp_path / "run")
+    assert outcome.best_ratio == 0.7
+    run = RunDirectory.open(tmp_path / "run")
+    assert run.latest_checkpoint().step == 6
+    assert read_policy(tmp_path / "run").step == run.best_checkpoint().step == 2
+    assert read_policy(checkpoint_path(tmp_path / "run", 6)).step == 6
+    validations = [r for r in run.metrics() if "validation_ratio" in r]
+    assert [r["validation_ratio"] for r in validations] == [0.9, 0.7, 0.8, 0.85, 0.95, 0.99]
+    assert [r["validation_best_ratio"] for r in validations] == [0.9, *[0.7] * 5]
+    assert read_checkpoint(checkpoint_path(tmp_path / "run", 6)).metadata["best_ratio"] == 0.7
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"sync": True}, "sync needs decisions or updates"),
-        ({"sync": True, "updates": 3, "patience": 2}, "sync validates at its end only"),
-        ({"updates": 0}, "updates is 0"),
-        ({"patience": 0}, "patience is 0"),
-        ({"target_ratio": -1.0}, "target_ratio is -1.0"),
-        ({"validate_every_s": 0.0}, "validate_every_s is 0.0"),
-    ],
+    ("limit", "reason", "updates"),
+    [({"patience": 2}, "plateau", 4), ({"target_ratio": 0.7}, "target", 2)],
 )
-def test_settings_that_make_no_sense_are_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        toys.config(**settings)
+def test_a_plateau_or_a_target_ends_the_run(
+    config, tmp_path, monkeypatch, limit, reason, updates
+):  # fmt: skip
+    ratios = iter([0.9, 0.7, 0.8, 0.85, 0.95, 0.99])
+    monkeypatch.setattr(Validator, "validate", lambda *_: Validation(next(ratios), 1.0, 1.0, 0.0))
+    config = msgspec.structs.replace(config, validate_every_s=1.0, **limit)
+    outcome = loop.train(config, tmp_path / "run")
+    assert (outcome.reason, outcome.updates) == (reason, updates)
+    assert RunDirectory.open(tmp_path / "run").stop_reason == reason
+
+
+def test_a_run_validates_beside_learning_and_once_more_at_its_end(config, tmp_path):
+    config = msgspec.structs.replace(config, sync=False, validate_every_s=1e-3, updates=20)
+    outcome = loop.train(config, tmp_path / "run")
+    validations = [
+        r for r in RunDirectory.open(tmp_path / "run").metrics() if "validation_ratio" in r
+    ]
+    assert validations[-1]["step"] == outcome.updates == 20
+    assert outcome.best_ratio == min(r["validation_ratio"] for r in validations)
+    best = min(validations, key=lambda r: r["validation_ratio"])
+    assert read_policy(tmp_path / "run").step == best["step"]

@@ -371,7 +371,7 @@ def test_a_damaged_newest_checkpoint_means_the_one_before_and_a_warning(run, cap
     else:
         (warning,) = caplog.messages
         assert "step-000000003" in warning
-        assert warning.endswith("trying the one before")
+        assert warning.endswith("step-000000002 is used instead")
 
 
 def test_a_damaged_best_checkpoint_means_the_best_before(run, caplog):

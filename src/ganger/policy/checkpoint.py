@@ -132,7 +132,7 @@ def _find_checkpoint(path: Path) -> "Checkpoint":
     if (path / "checkpoint.json").is_file():
         return read_checkpoint(path)
     if (path / "config.json").is_file() or (path / "checkpoints").is_dir():
-        return first_intact(path, best_steps(path))
+        return first_intact(path, best_first(path))
     if not path.exists():
         raise CheckpointError(f"{path}: there is no such run directory or checkpoint")
     raise CheckpointError(f"{path}: is neither a run directory nor a checkpoint")
@@ -264,28 +264,33 @@ def marked_best(run: Path) -> list[int]:
         return []
 
 
-def best_steps(run: Path) -> list[int]:
-    """Where to look for the best checkpoint: the one last marked as best first, then the newest."""
+def best_first(run: Path) -> list[int]:
+    """All steps with a checkpoint: those marked as best, the latest mark first, then others."""
     marked = marked_best(run)[::-1]
-    return [*marked, *(step for step in reversed(checkpoint_steps(run)) if step not in marked)]
+    return [*marked, *(s for s in reversed(checkpoint_steps(run)) if s not in marked)]
 
 
 def first_intact(run: Path, steps: Iterable[int]) -> Checkpoint:
-    """The first of these checkpoints that is intact; a warning names each one passed over.
+    """The first of these checkpoints that is intact.
+
+    A warning names each one passed over, and the one taken instead.
 
     Raises:
         CheckpointError: if there is none.
     """
-    passed_over: CheckpointError | None = None
+    passed_over: list[CheckpointError] = []
     for step in steps:
         try:
-            return read_checkpoint(checkpoint_path(run, step))
+            checkpoint = read_checkpoint(checkpoint_path(run, step))
         except CheckpointError as error:
-            _log.warning("%s; trying the one before", error)
-            passed_over = error
-    if passed_over is None:
+            passed_over.append(error)
+            continue
+        for damage in passed_over:
+            _log.warning("%s; %s is used instead", damage, checkpoint.path)
+        return checkpoint
+    if not passed_over:
         raise CheckpointError(f"{run}: the run has no checkpoint yet")
-    raise CheckpointError(f"{run}: no checkpoint is intact; the last one: {passed_over}")
+    raise CheckpointError(f"{run}: no checkpoint is intact; the last one: {passed_over[-1]}")
 
 
 # --- files

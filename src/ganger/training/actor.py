@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,32 +120,36 @@ class Actor:
         )
         return ActedTrajectory(samples, outcomes, time.perf_counter() - begin)
 
-    def state(self) -> NDArray[np.uint8]:
-        """Its simulated clusters as bytes: what a synchronous run needs to go on as if nothing."""
-        return np.concatenate([part.reshape(-1).view(np.uint8) for part in self._parts()])
+    def state(self) -> dict[str, NDArray[np.uint8]]:
+        """Its clusters in the middle of their episodes, as bytes by name."""
+        environments = _bytes_of(self._environments.environments).copy()  # with their padding
+        environments.view(ENVIRONMENT)["state"] = 0  # an address in this process
+        found = {"environments": environments}
+        for name in State.FIELDS:
+            found[name] = np.concatenate([_bytes_of(getattr(s, name)) for s in self._states])
+        return found
 
-    def restore(self, state: NDArray[np.uint8]) -> None:
-        """Go on from a state.
+    def restore(self, state: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Go on from what `state` of an actor with the same settings gave, to the bit.
 
         Raises:
-            CheckpointError: if it is of clusters of another size.
+            CheckpointError: if something is missing or of another size.
         """
-        parts = self._parts()
-        size = sum(part.nbytes for part in parts)
-        if state.size != size:
-            raise CheckpointError(f"the clusters' state has {state.size} bytes; expected {size}")
-        addresses = self._environments.environments["state"].copy()
-        at = 0
-        for part in parts:
-            part.reshape(-1).view(np.uint8)[:] = state[at : at + part.nbytes]
-            at += part.nbytes
-        self._environments.environments["state"] = addresses
-
-    def _parts(self) -> list[NDArray[Any]]:
-        return [
-            self._environments.environments,
-            *(getattr(state, name) for state in self._states for name in State.FIELDS),
-        ]
+        for name, own in self.state().items():
+            if name not in state or state[name].shape != own.shape:
+                raise CheckpointError(
+                    f"the clusters of actor {self.index} are not those of these settings: "
+                    f"{name} should have {own.size} bytes"
+                )
+        environments = self._environments.environments
+        _bytes_of(environments)[:] = state["environments"]
+        environments["state"] = [s.address for s in self._states]
+        for name in State.FIELDS:
+            start = 0
+            for one in self._states:
+                own = _bytes_of(getattr(one, name))
+                own[:] = state[name][start : start + own.size]
+                start += own.size
 
     def _outcomes(self, finished: np.ndarray) -> list[EpisodeOutcome]:
         """Replay one finished episode under fair: enough to follow the progress, and cheap."""
@@ -174,6 +179,11 @@ class Actor:
             ratio = own / fair if fair > 0 else 1.0
             outcomes.append(EpisodeOutcome(jobs, episode["job_seconds"] / jobs, fair_s, ratio))
         return outcomes
+
+
+def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """The array's own memory."""
+    return np.frombuffer(array, np.uint8) if array.size else np.empty(0, np.uint8)
 
 
 def own_figure(cost: float, jobs: int, objective: int) -> float:

@@ -6,6 +6,9 @@ from ganger.simulator.objectives import OBJECTIVES
 
 EXECUTORS, INTERARRIVAL_S = 50, 25.0
 """Of the cluster that is meant unless another is named."""
+DEFAULT_MINUTES = 10.0
+LIMITS = ("minutes", "decisions", "updates", "target_ratio", "patience")
+"""Settings that say when a run ends. A resumed run may have others; all else stays as it was."""
 
 
 class LearningConfig(Config, frozen=True, kw_only=True):
@@ -76,21 +79,22 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     """Simulated clusters, shared out among the actors."""
     steps: int = 96
     """Decisions each environment makes between two updates."""
-    minutes: float = 10.0
-    """Wall time to train, compiling excluded."""
+    minutes: float | None = None
+    """End after this much wall time, compiling excluded; 10 if no decisions or updates are given.
+    Of several limits, the first one met ends the run."""
     decisions: int | None = None
-    """Stop after this many decisions if that comes before the time is up."""
+    """End after this many decisions."""
     updates: int | None = None
-    """Stop after this many updates of the learner."""
+    """End after this many updates of the learner."""
     target_ratio: float | None = None
-    """Stop once the policy's figure on the validation lists is this much of fair's, such as 0.8."""
+    """End once the validation ratio (objective relative to fair's) is this or lower."""
     patience: int | None = None
-    """Stop after so many validations in a row without a new best one."""
+    """End after this many validations in a row without a new best."""
     validate_every_s: float = 30.0
-    """Seconds between two validations, each of a checkpoint."""
+    """Seconds between two validations on held-out job lists; 0: never. In a synchronous run there
+    are twenty in all."""
     sync: bool = False
-    """Act and learn in turns, one thread: slower, but two runs with one seed are the same to the
-    bit, and so is one that was interrupted. Needs decisions or updates as its limit."""
+    """Act and learn in turns: slower, but a run repeats to the bit, also when it is resumed."""
     seed: int = 0
     """Of everything random."""
     messages: bool = False
@@ -127,26 +131,34 @@ class TrainConfig(Config, frozen=True, kw_only=True):
                 f"{len(self.cells)} combinations of executors and interarrival_s, but an actor has "
                 f"{self.environments // self.actors} environments; each needs at least one"
             )
-        if not 0 < self.minutes < float("inf"):
-            raise ConfigError(f"minutes is {self.minutes}; expected more than 0")
-        if self.decisions is not None and self.decisions < 1:
-            raise ConfigError(f"decisions is {self.decisions}; expected 1 or more")
-        if self.updates is not None and self.updates < 1:
-            raise ConfigError(f"updates is {self.updates}; expected 1 or more")
-        if self.patience is not None and self.patience < 1:
-            raise ConfigError(f"patience is {self.patience}; expected 1 or more")
-        if self.target_ratio is not None and not 0 < self.target_ratio < float("inf"):
-            raise ConfigError(f"target_ratio is {self.target_ratio}; expected more than 0")
-        if not 0 < self.validate_every_s < float("inf"):
-            raise ConfigError(f"validate_every_s is {self.validate_every_s}; expected more than 0")
+        for name in ("minutes", "target_ratio"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise ConfigError(f"{name} is {value}; expected more than 0")
+        for name in ("decisions", "updates", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}; expected 1 or more")
+        if not 0 <= self.validate_every_s < float("inf"):
+            raise ConfigError(f"validate_every_s is {self.validate_every_s}; expected 0 or more")
+        for name in ("target_ratio", "patience"):
+            if getattr(self, name) is not None and self.validate_every_s == 0:
+                raise ConfigError(f"{name} needs validations; validate_every_s is 0, so never")
         if self.sync and self.decisions is None and self.updates is None:
             raise ConfigError(
-                "sync needs decisions or updates: schedules that follow the clock repeat nothing"
+                "a synchronous run needs a limit of decisions or updates: its schedules follow "
+                "these, not the clock"
             )
-        if self.sync and not (self.target_ratio is self.patience is None):
-            raise ConfigError("sync validates at its end only; leave out target_ratio and patience")
         if self.seed < 0:
             raise ConfigError(f"seed is {self.seed}; expected 0 or more")
+
+    @property
+    def time_limit_s(self) -> float:
+        """Wall time to train; infinite where only decisions or updates limit the run."""
+        if self.minutes is not None:
+            return self.minutes * 60
+        limited = self.decisions is not None or self.updates is not None
+        return float("inf") if limited else DEFAULT_MINUTES * 60
 
     @property
     def cells(self) -> tuple[tuple[int, float], ...]:

@@ -36,6 +36,7 @@ from ganger.training.vtrace import vtrace
 
 _NORMALISER_DECAY = 0.9
 _SMALLEST_SCALE = 1e-3
+_PHILOX = ("buffer_pos", "has_uint32", "uinteger")  # scalars of its state
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 
 
@@ -72,7 +73,7 @@ class Learner:
             rng = streams.rng(config.seed, streams.Stream.LEARNER)
             vector = initial_vector(rng, config.messages)
         critic_vector = initial_critic(streams.rng(config.seed, streams.Stream.LEARNER, 2))
-        self._seed = config.seed
+        self._rng = streams.rng(config.seed, streams.Stream.LEARNER, 1)
         # One flat vector of all that is learned: one tensor for the optimiser.
         flat = aligned_zeros(len(vector) + len(critic_vector))
         flat[: len(vector)] = vector
@@ -121,10 +122,8 @@ class Learner:
         sums = np.zeros(5)
         steps = 0
         stopped_early = False
-        # A stream of its own for each update: nothing to store, and a resumed run draws the same.
-        rng = streams.rng(self._seed, streams.Stream.LEARNER, 3 + self._updates)
         for _ in range(config.epochs):
-            order = rng.permutation(len(made))
+            order = self._rng.permutation(len(made))
             for part in np.array_split(order, max(1, round(len(order) / config.minibatch))):
                 wanted = Wanted(advantage[part], goal[part], start[part])
                 weighting = Weighting(config.clip, config.value_weight, entropy_weight)
@@ -158,58 +157,58 @@ class Learner:
             "update_s": time.perf_counter() - begin,
         }
 
-    def close(self) -> None:
-        """End its threads."""
-        self._backend.close()
-
     def state(self) -> dict[str, NDArray[Any]]:
-        """Everything that the next update depends on, as arrays for a checkpoint."""
-        moments = self.optimiser.state.get(self._parameters, {})
+        """Everything that learning goes on from, by name: what a checkpoint holds."""
+        adam = self.optimiser.state.get(self._parameters)
+        moments = np.zeros((2, len(self._parameters)), np.float32)
+        steps = 0.0
+        if adam:  # there is none before the first step
+            moments[0], moments[1] = adam["exp_avg"].numpy(), adam["exp_avg_sq"].numpy()
+            steps = float(adam["step"])
         return {
             "policy": self.policy.vector(),
             "critic": self.critic.vector(),
             "critic_scale": np.array([self.critic.mean, self.critic.scale]),
-            "value_moments": np.array([self._value_mean, self._value_square]),
-            "updates": np.array(self._updates),
-            **{f"adam.{name}": value.numpy().copy() for name, value in moments.items()},
+            "adam_moments": moments,
+            "adam_steps": np.array(steps),
+            "normaliser": np.array([self._value_mean, self._value_square, self._updates]),
+            "random": _packed(self._rng),
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a state.
+        """Go on from what `state` gave, to the bit.
 
         Raises:
-            CheckpointError: if an array is missing or of another shape.
+            CheckpointError: if something is missing or is another learner's.
         """
-        self.start_from(state)
-        try:
-            self._value_mean, self._value_square = map(float, state["value_moments"])
-            self._updates = int(state["updates"])
-            moments = {
-                name.removeprefix("adam."): torch.from_numpy(np.array(value))
-                for name, value in state.items()
-                if name.startswith("adam.")
-            }
-        except KeyError as error:
-            raise CheckpointError(f"the checkpoint has no {error}; it cannot be resumed") from None
-        if moments:
-            self.optimiser.state[self._parameters] = moments
+        own = self.state()
+        for name, array in own.items():
+            given = state.get(name)
+            if given is None or (given.dtype, given.shape) != (array.dtype, array.shape):
+                found = "is absent" if given is None else f"is {given.dtype}{list(given.shape)}"
+                raise CheckpointError(
+                    f"tensor {name!r} {found}; expected {array.dtype}{list(array.shape)}"
+                )
+        self.policy.flat[:] = state["policy"]
+        self.restore_critic(state)
+        moments = torch.from_numpy(state["adam_moments"])
+        self.optimiser.state[self._parameters] = {
+            "step": torch.tensor(float(state["adam_steps"]), dtype=torch.float32),
+            "exp_avg": torch.empty_like(self._parameters).copy_(moments[0]),
+            "exp_avg_sq": torch.empty_like(self._parameters).copy_(moments[1]),
+        }
+        self._value_mean, self._value_square, updates = state["normaliser"].tolist()
+        self._updates = int(updates)
+        _unpack(self._rng, state["random"])
 
-    def start_from(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take over a policy and, where there is one, its critic; optimiser and counters are new.
+    def restore_critic(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take only the critic: what fine-tuning starts from."""
+        self.critic.flat[:] = state["critic"]
+        self.critic.mean, self.critic.scale = state["critic_scale"].tolist()
 
-        Raises:
-            CheckpointError: if the policy is of another shape.
-        """
-        flat = self.policy.flat
-        if state["policy"].shape != flat.shape:
-            raise CheckpointError(
-                f"the policy has {state['policy'].size} parameters; expected {flat.size}"
-            )
-        flat[:] = state["policy"]
-        critic = state.get("critic")
-        if critic is not None and critic.shape == self.critic.flat.shape:
-            self.critic.flat[:] = critic
-            self.critic.mean, self.critic.scale = map(float, state["critic_scale"])
+    def close(self) -> None:
+        """End its threads."""
+        self._backend.close()
 
     def _targets(
         self, samples: Samples, value: Tensor, log_rho: Tensor
@@ -252,6 +251,22 @@ class Learner:
         self._value_square = decay * self._value_square + (1 - decay) * square
         variance = max(self._value_square - self._value_mean**2, 0.0)
         self.critic.renormalise(self._value_mean, variance**0.5 + _SMALLEST_SCALE)
+
+
+def _packed(rng: np.random.Generator) -> NDArray[np.uint64]:
+    """A Philox generator's state as words."""
+    state: dict[str, Any] = dict(rng.bit_generator.state)
+    words = [*state["state"]["counter"], *state["state"]["key"], *state["buffer"]]
+    return np.array([*words, *(state[name] for name in _PHILOX)], np.uint64)
+
+
+def _unpack(rng: np.random.Generator, words: NDArray[np.uint64]) -> None:
+    """Likewise, backwards."""
+    rng.bit_generator.state = {
+        "bit_generator": "Philox",
+        "state": {"counter": words[:4], "key": words[4:6]},
+        "buffer": words[6:10],
+    } | dict(zip(_PHILOX, words[10:].tolist(), strict=True))
 
 
 def _geometric(first: float, last: float, progress: float) -> float:

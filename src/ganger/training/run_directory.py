@@ -36,7 +36,7 @@ from ganger.errors import CheckpointError, ConfigError, TrainingError
 from ganger.policy.checkpoint import (
     TEMPORARY,
     Checkpoint,
-    best_steps,
+    best_first,
     checkpoint_path,
     checkpoint_steps,
     first_intact,
@@ -105,18 +105,12 @@ class RunDirectory:
             raise ConfigError(
                 f"{path}: holds {min(foreign)} and is not a run; choose an empty or new directory"
             )
-        text = msgspec.json.encode(config)
-        try:
-            survives = msgspec.json.decode(text, type=type(config)) == config
-        except msgspec.ValidationError:
-            survives = False
-        if not survives:  # JSON has no NaN and no infinity
-            raise ConfigError(f"{path}: a setting is not a finite number: {config}")
+        text = _encoded(path, config)
         run = cls(path, keep=keep)
         try:
             _remove_unfinished(path)
             write_json(path / "provenance.json", _provenance(seed))
-            write_atomically(path / "config.json", msgspec.json.format(text) + b"\n")
+            write_atomically(path / "config.json", text)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written to: {error.strerror}") from None
         return run
@@ -178,12 +172,16 @@ class RunDirectory:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise CheckpointError(f"{file}: {error}") from None
 
-    def change_config(self, config: Config) -> None:
-        """Record other settings, of a run that goes on with a longer limit."""
+    def write_config(self, config: Config) -> None:
+        """Replace the settings: a resumed run may have other limits.
+
+        Raises:
+            ConfigError: if a setting does not survive being written and read.
+        """
         file = self.path / "config.json"
+        text = _encoded(self.path, config)
         with _writing(file):
-            text = msgspec.json.format(msgspec.json.encode(config))
-            write_atomically(file, text + b"\n")
+            write_atomically(file, text)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -287,7 +285,7 @@ class RunDirectory:
         Raises:
             CheckpointError: if there is no intact checkpoint at all.
         """
-        return first_intact(self.path, best_steps(self.path))
+        return first_intact(self.path, best_first(self.path))
 
     def _checkpoint_path(self, step: int) -> Path:
         return checkpoint_path(self.path, step)
@@ -384,6 +382,18 @@ def _now() -> str:
 
 
 # --- files
+
+
+def _encoded(path: Path, config: Config) -> bytes:
+    """Settings as JSON, which has no NaN and no infinity."""
+    text = msgspec.json.encode(config)
+    try:
+        survives = msgspec.json.decode(text, type=type(config)) == config
+    except msgspec.ValidationError:
+        survives = False
+    if not survives:
+        raise ConfigError(f"{path}: a setting is not a finite number: {config}")
+    return msgspec.json.format(text) + b"\n"
 
 
 @contextmanager

@@ -1,7 +1,12 @@
-"""How good the policy is by now: on job lists that are neither trained on nor evaluated on."""
+"""Validation: how the policy does, while it is trained, on job lists that it is not trained on.
+
+The lists are fixed, the same for every seed of training, and drawn from the workload's training
+jobs by a random stream of their own: what `ganger evaluate` draws stays unseen by every choice that
+training makes. Each cell of the run has lists of its own; ratios are means over cells.
+"""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +14,7 @@ from numpy.typing import NDArray
 
 from ganger.evaluation.compare import BASELINE, ratio_to_fair
 from ganger.evaluation.episodes import JobLists, ListedJobs
-from ganger.evaluation.metrics import BOUND_S
+from ganger.evaluation.metrics import dag_slowdown
 from ganger.policy.scheduler import PolicyScheduler
 from ganger.schedulers import parse_scheduler
 from ganger.simulator.simulate import Cluster, CompiledScheduler
@@ -17,95 +22,138 @@ from ganger.streams import Stream
 from ganger.training.config import TrainConfig
 from ganger.workload import JobSource
 
-LISTS = 24
-# Strong at one load or another; the best of them on the validation lists is the bar.
+_LISTS = 16
+_SEED = 0
+
 HEURISTICS = (
-    "fair:source=capped",
-    "kshortest:k=2",
-    "kshortest:k=3",
-    "srpt:cap=useful,leftover=idle",
-    "srpt:cap=sqrt,c=0.3",
-    "srpt:cap=sqrt,c=1",
+    *("fair:source=capped", "wfair:alpha=0", "wfair:alpha=-0.5", "srpt"),
+    *("srpt:cap=sqrt,c=0.3", "srpt:cap=sqrt,c=1", "srpt:cap=useful,leftover=idle"),
+    *("srpt:cap=useful,c=0.05,a=0", "srpt:cap=useful,c=0.3,a=0.5"),
+    *("kshortest:k=2", "kshortest:k=3", "kshortest:k=4", "kshortest:k=6"),
 )
-
-Figures = Callable[[NDArray[np.float64], ListedJobs], NDArray[np.float64]]
-
-# What each objective makes small, of completion times [list, job]; per list.
-FIGURES: dict[str, Figures] = {
-    "mean": lambda jct_s, jobs: jct_s.mean(axis=1),
-    "weighted": lambda jct_s, jobs: np.average(jct_s, axis=1, weights=jobs.weight),
-    "slowdown": lambda jct_s, jobs: (jct_s / np.maximum(jobs.path_s, BOUND_S)).mean(axis=1),
-    "tail": lambda jct_s, jobs: np.sqrt((jct_s**2).mean(axis=1)),
-    "makespan": lambda jct_s, jobs: (jobs.arrival_s + jct_s).max(axis=1),
-}
+"""A few of what `ganger tune` searches; in each cell the best of them is what is to be beaten."""
 
 
 class Validation(NamedTuple):
-    """A policy's figure relative to fair's, mean over lists and cells."""
+    """How a policy did; the objective's figure relative to another scheduler's, lower is better."""
 
-    step: int
     argmax: float
+    """To fair's, taking the most probable action."""
     sampled: float
-    heuristic: float
-    """Of the best heuristic in each cell."""
+    """To fair's, drawing actions from the policy."""
+    to_heuristic: float
+    """To the best heuristic's, in the better of the two modes."""
     seconds: float
 
     @property
     def ratio(self) -> float:
-        """Of the better way to decide."""
+        """To fair's, in the better of the two modes: what the best checkpoint is chosen by."""
         return min(self.argmax, self.sampled)
 
 
+class _CellLists(NamedTuple):
+    """One cell's lists and what there is to beat; figures are of [lists]."""
+
+    lists: JobLists
+    jobs: ListedJobs
+    fair: NDArray[np.float64]
+    heuristic: NDArray[np.float64]
+
+
 class Validator:
-    """The validation lists of each cell, and what fair and the best heuristic make of them."""
+    """Fixed job lists for every cell, and what fair and the best heuristic do on them."""
 
-    def __init__(self, config: TrainConfig, source: JobSource) -> None:
-        self._config = config
-        self._figure = FIGURES[config.objective]
-        self._lists = [
-            JobLists(
-                source,
-                cluster=Cluster(executors=executors, move_delay_s=config.move_delay_s),
-                jobs=config.jobs,
-                interarrival_s=interarrival_s,
-                seed=config.seed,
-                stream=Stream.VALIDATION,
-                split="train",
-                weights=config.weights,
-            )
-            for executors, interarrival_s in config.cells
-        ]
-        # A dozen cells are steadier than one, so each needs fewer lists.
-        self._indices = range(max(2, LISTS // len(self._lists)))
-        self._fair: list[NDArray[np.float64]] = []
-        heuristics = [parse_scheduler(spelling) for spelling in HEURISTICS]
-        best = []
-        for lists in self._lists:
-            fair, *others = self._figures(lists, [BASELINE, *heuristics])
-            self._fair.append(fair)
-            best.append(min(float(ratio_to_fair(other, fair).mean()) for other in others))
-        self.heuristic = float(np.mean(best))
+    def __init__(
+        self, config: TrainConfig, source: JobSource, give_up: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Choose the heuristics; seconds for each cell, so `give_up` is asked before each."""
+        self._objective = config.objective
+        self._messages = config.messages
+        self.heuristics: list[str] = []
+        """The best heuristic of each cell."""
+        self._cells: list[_CellLists] = []
+        for cell in config.cells:
+            if give_up():
+                break
+            self._cells.append(self._cell(config, source, *cell))
+        self._complete = len(self._cells) == len(config.cells)
 
-    def validate(self, vector: NDArray[np.float32], step: int) -> Validation:
-        """Run the policy on every list; takes a second or two, without the GIL."""
+    def _cell(
+        self, config: TrainConfig, source: JobSource, executors: int, interarrival_s: float
+    ) -> _CellLists:
+        lists = JobLists(
+            source,
+            cluster=Cluster(executors=executors, move_delay_s=config.move_delay_s),
+            jobs=config.jobs,
+            interarrival_s=interarrival_s,
+            seed=_SEED,
+            stream=Stream.VALIDATION,
+            split="train",
+            weights=config.weights,
+        )
+        jobs = lists.jobs_of(range(_LISTS))
+        contenders = [BASELINE, *map(parse_scheduler, HEURISTICS)]
+        figures = own_figures(config.objective, lists.all_jct_s(contenders, range(_LISTS)), jobs)
+        best = 1 + int(np.argmin([ratio_to_fair(own, figures[0]).mean() for own in figures[1:]]))
+        self.heuristics.append(HEURISTICS[best - 1])
+        return _CellLists(lists, jobs, figures[0], figures[best])
+
+    def warm_up(self, vector: NDArray[np.float32]) -> None:
+        """Compile what validating calls."""
+        for mode in self._modes(vector):
+            for cell in self._cells[:1]:
+                cell.lists.jct_s(cell.lists.new_state(), mode, 0)
+
+    def validate(
+        self, vector: NDArray[np.float32], give_up: Callable[[], bool] = lambda: False
+    ) -> Validation | None:
+        """Run a policy on all lists, in the caller's thread alone: the other cores act and learn.
+
+        Args:
+            give_up: asked before each list; True ends it, and there is no result.
+        """
+        if not self._complete:
+            return None
         begin = time.perf_counter()
-        messages = self._config.messages
-        policies = [PolicyScheduler(vector, messages=messages, sample=s) for s in (False, True)]
-        ratios = []
-        for lists, fair in zip(self._lists, self._fair, strict=True):
-            figures = self._figures(lists, policies)
-            ratios.append([float(ratio_to_fair(figure, fair).mean()) for figure in figures])
-        argmax, sampled = np.mean(ratios, axis=0)
+        modes = self._modes(vector)
+        to_fair = np.empty((len(modes), len(self._cells)))
+        to_heuristic = np.empty_like(to_fair)
+        for k, cell in enumerate(self._cells):
+            state = cell.lists.new_state()
+            jct_s = np.empty((len(modes), _LISTS, cell.lists.jobs))
+            for index in range(_LISTS):
+                if give_up():
+                    return None
+                for m, mode in enumerate(modes):
+                    jct_s[m, index] = cell.lists.jct_s(state, mode, index)
+            for m, own in enumerate(own_figures(self._objective, jct_s, cell.jobs)):
+                to_fair[m, k] = ratio_to_fair(own, cell.fair).mean()
+                to_heuristic[m, k] = ratio_to_fair(own, cell.heuristic).mean()
+        argmax, sampled = to_fair.mean(axis=1).tolist()
+        better = int(sampled < argmax)
         seconds = time.perf_counter() - begin
-        return Validation(step, float(argmax), float(sampled), self.heuristic, seconds)
+        return Validation(argmax, sampled, float(to_heuristic[better].mean()), seconds)
 
-    def _figures(
-        self, lists: JobLists, schedulers: Sequence[CompiledScheduler]
-    ) -> list[NDArray[np.float64]]:
-        # In this thread only: the other cores train.
-        state = lists.new_state()
-        jobs = lists.jobs_of(self._indices)
+    def _modes(self, vector: NDArray[np.float32]) -> list[CompiledScheduler]:
         return [
-            self._figure(np.array([lists.jct_s(state, s, i) for i in self._indices]), jobs)
-            for s in schedulers
+            PolicyScheduler(vector, messages=self._messages, sample=sample)
+            for sample in (False, True)
         ]
+
+
+def own_figures(
+    objective: str, jct_s: NDArray[np.float64], jobs: ListedJobs
+) -> NDArray[np.float64]:
+    """What the objective makes small, per list: [schedulers, lists] of [schedulers, lists, jobs].
+
+    A (weighted) mean completion time, a root mean square one, a mean slowdown or a makespan.
+    """
+    if objective == "slowdown":
+        figures = dag_slowdown(jct_s, jobs.path_s).mean(axis=2)
+    elif objective == "tail":
+        figures = np.sqrt((jct_s**2).mean(axis=2))
+    elif objective == "makespan":
+        figures = (jobs.arrival_s + jct_s).max(axis=2)  # the first job arrives at 0
+    else:  # all weights are 1 for the mean
+        figures = (jct_s * jobs.weight).sum(axis=2) / jobs.weight.sum(axis=1)
+    return np.asarray(figures, np.float64)
