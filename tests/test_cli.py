@@ -266,6 +266,11 @@ def test_train_leaves_a_run_that_evaluate_takes(ganger_command, tmp_path):
     status, out, _ = ganger_command(*command[1:], "--episodes", 2, "--json")
     assert status == 0
     assert json.loads(out)["executors"] == 4
+    status, out, _ = ganger_command("drift", str(tmp_path / "run"), "--interarrival", "2", "--json")
+    assert status == 0
+    drift = json.loads(out)
+    assert drift["windows"] >= 48
+    assert 0 <= drift["alarm_share"] <= 1
 
 
 def test_flags_change_single_settings_of_a_file(tmp_path):

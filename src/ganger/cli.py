@@ -314,6 +314,67 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Drift:
+    """Say whether a policy meets states there that are unlike those it was trained on.
+
+    A window is 1,024 decisions in a row. Its score is its distance from the windows of the policy's
+    own workload; above 1 is an alarm, and at most about 1 % of its own windows give one.
+    """
+
+    run_directory: Annotated[Path, tyro.conf.Positional, arg(name="RUN", metavar="RUN")]
+    """A run directory of `ganger train`."""
+    workload: Annotated[str | None, _optional("SPEC")] = None
+    """What arrives now; as in training unless given."""
+    executors: Annotated[int | None, _optional("N")] = None
+    """Task slots of the cluster; as in training unless given."""
+    interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
+    """Mean seconds between two arrivals; as in training unless given."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def run(self) -> None:
+        _need_torch("ganger drift")
+        import numpy as np
+
+        from ganger.policy.checkpoint import read_policy
+        from ganger.training.drift import calibrated, windows_seen
+        from ganger.training.objective import training_table
+        from ganger.training.run_directory import RunDirectory
+        from ganger.warmup import compile_notice, compile_training
+        from ganger.workload import load_source
+
+        config = RunDirectory.open(self.run_directory).config(TrainConfig)
+        policy = read_policy(self.run_directory)
+        given = {
+            name: value
+            for name in ("workload", "executors", "interarrival_s")
+            if (value := getattr(self, name)) is not None
+        }
+        now = msgspec.structs.replace(config, **given)
+        table = training_table(config, load_source(config.workload))
+        changed = training_table(now, load_source(now.workload)) if self.workload else table
+        with compile_notice():
+            compile_training(config.messages)
+        with _Progress("measuring") as bar:
+            bar.update(0, 2, "the policy's own workload")
+            drift = calibrated(config, table, policy.vector)
+            bar.update(1, 2, "this workload")
+            scores = drift.scores(windows_seen(now, changed, policy.vector, stream=2))
+        alarms = float((scores > 1).mean())
+        median = float(np.median(scores))
+        if self.json:
+            about = {"run": str(self.run_directory), "checkpoint_step": policy.step} | given
+            _print_json(
+                about | {"windows": len(scores), "alarm_share": alarms, "median_score": median}
+            )
+            return
+        print(
+            f"{alarms:.0%} of {len(scores)} windows are unlike the policy's own workload "
+            f"(median score {median:.2f}; above 1 is an alarm)."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tune:
     """Find the best heuristic for a workload and cluster: the bar for a learned scheduler.
 
@@ -463,6 +524,7 @@ def _parse(given: list[str]) -> Any:
         "simulate": (Simulate, tyro.MISSING_NONPROP),
         "train": (Train, _train_defaults(given) or tyro.MISSING_NONPROP),
         "evaluate": (Evaluate, tyro.MISSING_NONPROP),
+        "drift": (Drift, tyro.MISSING_NONPROP),
         "tune": (Tune, tyro.MISSING_NONPROP),
         "warmup": (Warmup, tyro.MISSING_NONPROP),
         "benchmark": (Benchmark, tyro.MISSING_NONPROP),

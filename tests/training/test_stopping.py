@@ -26,7 +26,8 @@ from ganger.training.stopping import Position, reason_to_stop, share_done, valid
     ],
 )
 def test_the_first_limit_that_is_met_ends_the_run(limits, position, reason):
-    assert reason_to_stop(toys.config(**limits), position) == reason
+    config = toys.config(validate_every_s=30.0, **limits)
+    assert reason_to_stop(config, position) == reason
 
 
 def test_without_a_limit_of_decisions_or_updates_a_run_takes_ten_minutes():
