@@ -32,7 +32,7 @@ class LearningConfig(Config, frozen=True, kw_only=True):
     """How far an update may move an action's probability ratio from 1."""
     epochs: int = 2
     """Passes over each batch."""
-    minibatch: int = 512
+    minibatch: int = 256
     """Decisions in a gradient step."""
     rho_bar: float = 1.0
     """Largest importance weight in the value target; lower is more biased, steadier."""
