@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from invariants import RandomDecisions, drive
 
 from ganger.policy.features import (
-    ANCHORS,
     FUTURE_HORIZONS_S,
     GLOBAL_WIDTH,
-    JOB_ANCHORS,
     JOB_WIDTH,
     POLICY_GLOBALS,
     STAGE_WIDTH,
@@ -23,7 +21,6 @@ from ganger.policy.features import (
 )
 from ganger.simulator import engine
 from ganger.simulator.simulate import Cluster, load_episode, prepare
-from ganger.simulator.table import GROWTH
 from ganger.workload import Job, PerTask, Pool, Stage, Workload, work_s
 
 
@@ -40,17 +37,6 @@ def features(state, table, *, every_stage, future=False):
     assert rows.job_pointer[1] == jobs
     assert rows.edge_pointer[1] <= edges
     return rows
-
-
-def naive_growth(stage, executors):
-    """log(task seconds with so many executors / the estimate), linear between powers of two."""
-    measured = [(n, seconds) for n, seconds in stage.task_s_by_executors if seconds > 0]
-    if not measured or stage.estimated_task_s <= 0:
-        return 0.0
-    powers = 2.0 ** np.arange(GROWTH)
-    times = np.interp(powers, *zip(*measured, strict=True))
-    logs = np.clip(np.log(times) - np.log(stage.estimated_task_s), -10, 10)
-    return float(np.interp(math.log2(max(executors, 1)), np.arange(GROWTH), logs))
 
 
 def naive_rows(o, every_stage):
@@ -92,7 +78,6 @@ def naive_rows(o, every_stage):
                     path[s.id] / max(longest, 1e-9),
                     log1p(work_path[s.id]) / 5,
                     work_path[s.id] / max(heaviest, 1e-9),
-                    *(naive_growth(s, cluster / 2**k) for k in range(ANCHORS)),
                 ]
             )
         edges += [
@@ -128,11 +113,6 @@ def naive_rows(o, every_stage):
                 None,
                 log1p(o.time_s - job.arrival_s) / 5,
                 log1p(max(own, 0)) / 4,
-                *(
-                    sum(s.remaining_work_s * naive_growth(s, cluster / 2**k) for s in unfinished)
-                    / max(work, 1e-9)
-                    for k in range(JOB_ANCHORS)
-                ),
             ]
         )
     total = sum(works)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.policy.features import ANCHORS, FIRST_ANCHOR, STAGE_WIDTH
 from ganger.policy.forward import MASKED, choose, new_scratch, write_level
 from ganger.policy.layout import LEVEL_WIDTH, LEVELS, limit_levels
 
@@ -76,15 +75,12 @@ def test_sampling_follows_the_softmax_of_the_legal_logits(logits):
     assert chosen(logits, -1.0)[0] == int(np.argmax(values))
 
 
-STAGE = np.linspace(-1, 1, STAGE_WIDTH, dtype=np.float32)
-
-
 def legal_limits(levels, own, could_use, offer, executors):
     """{limit: the executors it gives} of the legal ones, and what the limit head sees of them."""
     found, seen = {}, {}
     for k in range(LEVELS):
         x = np.full(LEVEL_WIDTH, np.nan, np.float32)
-        if write_level(levels, k, own, could_use, offer, executors, STAGE, x):
+        if write_level(levels, k, own, could_use, offer, executors, x):
             limit = int(levels[k])
             found[limit] = max(min(limit - own, could_use, offer), 1)
             seen[limit] = x
@@ -121,11 +117,6 @@ def test_legal_limits_are_different_actions_and_there_is_always_one(
                 math.log1p(amount) / 4,
                 amount / offer,
                 float(amount == could_use),
-                np.interp(
-                    min(math.log2(executors / min(limit, executors)), ANCHORS - 1),
-                    np.arange(ANCHORS),
-                    STAGE[FIRST_ANCHOR : FIRST_ANCHOR + ANCHORS],
-                ),
             ],
             rtol=1e-5,
             atol=1e-5,

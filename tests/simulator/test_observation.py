@@ -19,7 +19,6 @@ def names_of(observation):
         [job.id for job in observation.jobs],
         [tuple(stage.id for stage in job.stages) for job in observation.jobs],
         [tuple(stage.parents for stage in job.stages) for job in observation.jobs],
-        [tuple(stage.task_s_by_executors for stage in job.stages) for job in observation.jobs],
     )
 
 

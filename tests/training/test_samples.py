@@ -72,7 +72,6 @@ def naive(parts, index):
                 rows.stage_demand[row],
                 rows.on_offer[k],
                 rows.executors[k],
-                rows.stages[row],
                 x,
             ):
                 found["level_features"].append(x.tolist())

@@ -203,9 +203,7 @@ def write_observation(c, i, state, table, rows):
         if may_choose:
             own, could_use = rows.job_own[rows.stage_job[r]], rows.stage_demand[r]
             for k in range(limits):
-                legal = write_level(
-                    c.limits, k, own, could_use, offer, cluster, rows.stages[r], c.level
-                )
+                legal = write_level(c.limits, k, own, could_use, offer, cluster, c.level)
                 c.mask[i, place * limits + k] = 1 if legal else 0
     first_edge = i * (len(c.edges) // len(c.clusters))
     shown_edges = 0

@@ -18,11 +18,7 @@ import numpy as np
 from ganger.compiled import compiled
 from ganger.simulator.engine import demand, is_schedulable, source_of_executor
 from ganger.simulator.state import TASK_DONE
-from ganger.simulator.table import GROWTH
 from ganger.structs import ArrayStruct
-
-ANCHORS, JOB_ANCHORS = 5, 3  # shares of the cluster: 1, 1/2, 1/4, ...
-FIRST_ANCHOR, FIRST_JOB_ANCHOR = 14, 22  # where they stand among the features below
 
 # One row per stage that may be chosen (or, for message passing, per unfinished stage).
 STAGE_FEATURES = (
@@ -40,10 +36,6 @@ STAGE_FEATURES = (
     "path_share: path / the job's longest path",
     "work_path: log1p(executor-seconds) / 5",
     "work_path_share: work path / the job's heaviest",
-    *(
-        f"growth: log(task seconds with 1/{2**k} of the cluster / the estimate)"
-        for k in range(ANCHORS)
-    ),
 )
 
 # One row per job in the system.
@@ -70,11 +62,6 @@ JOB_FEATURES = (
     "share: of all work",
     "age: log1p(seconds since arrival) / 5",
     "own_count: log1p(own) / 4",
-    *(
-        f"growth: mean over its work left of log(task seconds with 1/{2**k} of the cluster / "
-        "the estimate)"
-        for k in range(JOB_ANCHORS)
-    ),
 )
 
 # The critic, which exists in training only, also sees when the running tasks will end.
@@ -197,16 +184,6 @@ def room_needed(state, table, every_stage):
 
 
 @compiled
-def growth_at(table, template_stage, column, beyond, halvings):
-    """Growth with 2^(column + beyond - halvings) executors."""
-    if halvings > column:
-        return np.float64(table.growth[template_stage, 0])
-    low = table.growth[template_stage, column - halvings]
-    high = table.growth[template_stage, column - halvings + 1]
-    return low + beyond * (high - low)
-
-
-@compiled
 def write_features(state, table, rows, d, every_stage, future, path, work_path):
     """Write decision d's rows; rows before it are written already.
 
@@ -226,10 +203,6 @@ def write_features(state, table, rows, d, every_stage, future, path, work_path):
     at_edge = rows.edge_pointer[d]
     all_work = 0.0
     unsaturated_jobs = 0
-    # The cluster's size among the powers of two that growth is known for.
-    doublings = min(math.log2(cluster), GROWTH - 1.000001)
-    column = int(doublings)
-    beyond = doublings - column
     for a in range(clock.active):
         j = np.int64(state.active[a])
         job = state.jobs[j]
@@ -244,9 +217,6 @@ def write_features(state, table, rows, d, every_stage, future, path, work_path):
         unfinished = 0
         demands = 0
         choices = 0
-        grown_0 = 0.0
-        grown_1 = 0.0
-        grown_2 = 0.0
         for k in range(count - 1, -1, -1):
             stage = state.stages[first + k]
             after = 0.0
@@ -261,9 +231,6 @@ def write_features(state, table, rows, d, every_stage, future, path, work_path):
                 busy = stage.launched - stage.finished
                 stage_work = stage.estimate_s * (waiting + 0.5 * busy)
                 work += stage_work
-                grown_0 += stage_work * growth_at(table, stage.template, column, beyond, 0)
-                grown_1 += stage_work * growth_at(table, stage.template, column, beyond, 1)
-                grown_2 += stage_work * growth_at(table, stage.template, column, beyond, 2)
                 work_after += stage_work
                 after += stage.estimate_s
                 unlaunched += waiting
@@ -309,8 +276,6 @@ def write_features(state, table, rows, d, every_stage, future, path, work_path):
                 x[11] = path[k] / max(longest, 1e-9)
                 x[12] = math.log1p(work_path[k]) / 5
                 x[13] = work_path[k] / max(heaviest, 1e-9)
-                for h in range(ANCHORS):
-                    x[FIRST_ANCHOR + h] = growth_at(table, stage.template, column, beyond, h)
                 rows.stage_index[at_stage] = s
                 rows.stage_job[at_stage] = job_row
                 rows.stage_choice[at_stage] = 1 if may_choose else 0
@@ -349,9 +314,6 @@ def write_features(state, table, rows, d, every_stage, future, path, work_path):
         y[19] = work  # made a share below
         y[20] = math.log1p(clock.now - job.arrival_s) / 5
         y[21] = math.log1p(max(own, 0)) / 4
-        y[22] = grown_0 / max(work, 1e-9)
-        y[23] = grown_1 / max(work, 1e-9)
-        y[24] = grown_2 / max(work, 1e-9)
         rows.job_own[at_job] = own
         job.row = at_job
         at_job += 1

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.compiled import compiled, compiled_fast
-from ganger.policy.features import ANCHORS, FIRST_ANCHOR, write_features
+from ganger.policy.features import write_features
 from ganger.policy.layout import (
     EMBEDDING,
     HIDDEN,
@@ -276,10 +276,8 @@ def stage_logits(weights, scratch, rows, d, messages):
 
 
 @compiled
-def write_level(levels, k, own, could_use, offer, cluster, stage, x):
+def write_level(levels, k, own, could_use, offer, cluster, x):
     """Write what the limit head sees of the k-th limit into x [LEVEL_WIDTH]; returns its legality.
-
-    stage: [STAGE_WIDTH] the features of the stage that the limit is for.
 
     Illegal: padding; a limit the job has already; one whose next smaller one gives the stage all
     it can get, for then both are the same action. If the job has all there is, the largest is
@@ -302,11 +300,6 @@ def write_level(levels, k, own, could_use, offer, cluster, stage, x):
     x[3] = math.log1p(given) / 4
     x[4] = given / offer
     x[5] = 1.0 if given == could_use else 0.0
-    # How long its tasks take with that many executors: between two of the stage's features.
-    halvings = min(max(math.log2(cluster / level), 0.0), ANCHORS - 1.000001)
-    anchor = int(halvings)
-    here = stage[FIRST_ANCHOR + anchor]
-    x[6] = here + (halvings - anchor) * (stage[FIRST_ANCHOR + anchor + 1] - here)
     return True
 
 
@@ -337,7 +330,7 @@ def limit_logits(weights, scratch, rows, d, chosen, levels, messages):
     cluster = rows.executors[d]
     x, w = scratch.level, weights.limit_2_level
     for k in range(LEVELS):
-        if not write_level(levels, k, own, could_use, offer, cluster, rows.stages[row], x):
+        if not write_level(levels, k, own, could_use, offer, cluster, x):
             scratch.level_logits[k] = MASKED
             continue
         logit = np.float32(0)

@@ -122,7 +122,6 @@ def pack(rows, chosen, level, levels, per_environment, index, out):
                     rows.stage_demand[row],
                     rows.on_offer[d],
                     rows.executors[d],
-                    rows.stages[row],
                     out.level_features[level_at],
                 ):
                     out.level_decision[level_at] = b

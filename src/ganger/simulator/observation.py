@@ -12,14 +12,7 @@ import numpy as np
 
 from ganger.simulator import engine
 from ganger.simulator.state import State, new_state
-from ganger.simulator.table import (
-    GROWTH,
-    TEMPLATE_STAGE,
-    Table,
-    empty_table,
-    task_growth,
-    to_records,
-)
+from ganger.simulator.table import TEMPLATE_STAGE, Table, empty_table, to_records
 
 
 class StageObservation(msgspec.Struct, frozen=True):
@@ -39,9 +32,6 @@ class StageObservation(msgspec.Struct, frozen=True):
     estimated_task_s: float
     schedulable: bool
     """Whether a decision may choose it now."""
-    task_s_by_executors: tuple[tuple[int, float], ...] = ()
-    """Seconds of a task measured where its job had so many executors, ascending in executors;
-    empty: unknown, or the same with any number."""
 
     @property
     def demand(self) -> int:
@@ -111,7 +101,6 @@ class Names(NamedTuple):
     jobs: list[str]
     stages: list[tuple[str, ...]]  # of each job, in topological order
     parents: list[tuple[tuple[str, ...], ...]]
-    task_s: list[tuple[tuple[tuple[int, float], ...], ...]]  # by executors, likewise
 
 
 def observe(state: State, names: Names) -> Observation:
@@ -136,7 +125,6 @@ def observe(state: State, names: Names) -> Observation:
                     executors=int(stage["executors"]),
                     estimated_task_s=float(stage["estimate_s"]),
                     schedulable=bool(engine.is_schedulable(state, s)),
-                    task_s_by_executors=names.task_s[j][k],
                 )
             )
         jobs.append(
@@ -186,7 +174,7 @@ def state_of(observation: Observation) -> tuple[State, Table]:
     clock["scheduling_round"] = 1
     state.active[:] = np.arange(len(jobs))
     children_of_all: list[int] = []
-    template_stages, growth = [], []
+    template_stages = []
     source_stage = -1
     s = 0
     for j, seen in enumerate(jobs):
@@ -243,7 +231,6 @@ def state_of(observation: Observation) -> tuple[State, Table]:
                 )
             )
             children_of_all.extend(children[k])
-            growth.append(task_growth(stage.task_s_by_executors, stage.estimated_task_s))
         s += len(seen.stages)
     if observation.executors:  # one executor stands for all that are on offer
         executor = state.executors[0]
@@ -253,6 +240,5 @@ def state_of(observation: Observation) -> tuple[State, Table]:
     table = empty_table().replace(
         stages=to_records(template_stages, TEMPLATE_STAGE),
         children=np.array(children_of_all or [0], np.int32),
-        growth=np.array(growth, np.float32).reshape(-1, GROWTH),
     )
     return state, table

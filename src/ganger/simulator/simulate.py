@@ -13,7 +13,7 @@ from ganger.simulator import engine
 from ganger.simulator.observation import Decision, Names, Observation, observe
 from ganger.simulator.state import State, new_state
 from ganger.simulator.table import Table, TableBuilder
-from ganger.workload.model import Stage, Workload, task_s_by_executors, topological_order
+from ganger.workload.model import Stage, Workload, topological_order
 
 _ANY_LIMIT = 2**31 - 1  # a larger limit says no more than this
 
@@ -241,25 +241,19 @@ def _check(state: State, names: Names, job_index: dict[str, int], decision: Deci
 
 
 def _names(workload: Workload) -> Names:
-    of_stages: dict[int, tuple[Any, Any, Any]] = {}
+    of_stages: dict[int, tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]] = {}
 
-    def named(stages: tuple[Stage, ...]) -> tuple[Any, Any, Any]:
+    def named(stages: tuple[Stage, ...]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
         if id(stages) not in of_stages:
             ordered = [stages[position] for position in topological_order(stages)]
             of_stages[id(stages)] = (
                 tuple(stage.id for stage in ordered),
                 tuple(stage.parents for stage in ordered),
-                tuple(task_s_by_executors(stage) for stage in ordered),
             )
         return of_stages[id(stages)]
 
-    known = [named(job.stages) for job in workload.jobs]
-    return Names(
-        [job.id for job in workload.jobs],
-        [names for names, _, _ in known],
-        [parents for _, parents, _ in known],
-        [task_s for _, _, task_s in known],
-    )
+    pairs = [named(job.stages) for job in workload.jobs]
+    return Names([job.id for job in workload.jobs], [p[0] for p in pairs], [p[1] for p in pairs])
 
 
 def result_of(state: State) -> Result:

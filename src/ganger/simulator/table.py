@@ -14,11 +14,9 @@ from ganger.workload.model import (
     Stage,
     Waves,
     task_estimate_s,
-    task_s_by_executors,
     topological_order,
 )
 
-GROWTH = 13  # powers of two, from 1 to 4,096 executors
 PER_TASK, POOL, WAVES = 0, 1, 2
 FRESH, FIRST, REST = 0, 1, 2  # wave kinds, see SIMULATOR rules in docs/simulator.md
 
@@ -61,7 +59,6 @@ class Table(ArrayStruct):
     lists: Any
     intervals: Any
     values: Any  # seconds
-    growth: Any  # [stages, GROWTH]: log(task seconds with 2^k executors / the estimate)
     FIELDS: ClassVar = {
         "templates": (TEMPLATE, 1),
         "stages": (TEMPLATE_STAGE, 1),
@@ -69,7 +66,6 @@ class Table(ArrayStruct):
         "lists": (LIST, 1),
         "intervals": (INTERVAL, 1),
         "values": (np.float64, 1),
-        "growth": (np.float32, 2),
     }
 
 
@@ -83,7 +79,6 @@ class TableBuilder:
         self._templates: list[tuple[int, int, int, float, float, float]] = []
         self._stages: list[tuple[float, int, int, int, int, int, int, int, int, int, int]] = []
         self._children: list[int] = []
-        self._growth: list[Any] = []
         self._lists: list[tuple[int, int, float]] = []
         self._grids: dict[tuple[tuple[int, ...], str], tuple[int, int]] = {}
         self._intervals: list[tuple[float, int, int]] = []
@@ -115,7 +110,6 @@ class TableBuilder:
             estimate_s = task_estimate_s(stage)
             path_s[stage.id] = estimate_s + max((path_s[p] for p in stage.parents), default=0.0)
             work_s += estimate_s * stage.task_count
-            self._growth.append(task_growth(task_s_by_executors(stage), estimate_s))
             kind, first_list, levels, first_interval, last_interval = self._durations(
                 stage, estimate_s
             )
@@ -202,18 +196,7 @@ class TableBuilder:
             lists=to_records(self._lists, LIST),
             intervals=to_records(self._intervals or [(1.0, 0, 0)], INTERVAL),
             values=values,
-            growth=np.array(self._growth, np.float32).reshape(-1, GROWTH),
         )
-
-
-def task_growth(measured: Sequence[tuple[int, float]], estimate_s: float) -> Any:
-    """log(task seconds with 2^k executors / the estimate), [GROWTH]; zeros if nothing is known."""
-    known = [(executors, seconds) for executors, seconds in measured if seconds > 0]
-    if not known or estimate_s <= 0:
-        return np.zeros(GROWTH, np.float32)
-    executors, seconds = zip(*known, strict=True)
-    times = np.interp(2.0 ** np.arange(GROWTH), executors, seconds)
-    return np.clip(np.log(times) - np.log(estimate_s), -10, 10).astype(np.float32)
 
 
 def to_records(rows: Sequence[tuple[Any, ...]], dtype: Any) -> Any:

@@ -161,22 +161,6 @@ def task_estimate_s(stage: Stage) -> float:
     return math.fsum(values) / len(values)  # fsum: the same on every Python version
 
 
-def task_s_by_executors(stage: Stage) -> tuple[tuple[int, float], ...]:
-    """Mean seconds of one task where its job had so many executors, ascending in executors.
-
-    Empty if it is not known or does not depend on them. Measured times often grow a lot with the
-    executors, which share disks, memory and network; a scheduler that knows gives fewer.
-    """
-    if not isinstance(stage.durations, Waves):
-        return ()
-    means = []
-    for wave in stage.durations.levels:
-        values = [*wave.first_s, *wave.rest_s] or wave.fresh_s
-        if values:
-            means.append((wave.executors, math.fsum(values) / len(values)))
-    return tuple(means)
-
-
 def work_s(stages: Iterable[Stage]) -> float:
     """Estimated executor-seconds of a job's stages: task count x estimate, summed."""
     return math.fsum(stage.task_count * task_estimate_s(stage) for stage in stages)
