@@ -563,7 +563,8 @@ def _value_of(flag: str, given: list[str]) -> str | None:
     """What is given for a flag, before anything is parsed."""
     for at, word in enumerate(given):
         name, equals, value = word.partition("=")
-        if name == flag and (equals or at + 1 < len(given)):
+        # Underscores are taken for hyphens, as the parser does.
+        if name.replace("_", "-") == flag and (equals or at + 1 < len(given)):
             return value if equals else given[at + 1]
     return None
 
