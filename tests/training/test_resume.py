@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import threading
 import time
 
@@ -99,6 +100,29 @@ def test_patience_does_not_notice_an_interruption(config, tmp_path, monkeypatch)
     assert parts == whole._replace(run=tmp_path / "parts")
     assert (whole.reason, whole.updates) == ("plateau", 8)
     assert fingerprint(tmp_path / "parts") == fingerprint(tmp_path / "whole")
+
+
+def test_killed_and_resumed_is_the_same_too(config, tmp_path, monkeypatch):
+    """With validations, at whatever moment: a copy of the directory is what a kill leaves."""
+    config = msgspec.structs.replace(config, patience=4, validate_every_s=1.0)
+    monkeypatch.setattr(loop, "_CHECKPOINT_S", 0.0)
+
+    def copy(metrics):
+        update = metrics["decisions"] // (8 * 32)
+        if update in (2, 4):
+            shutil.copytree(tmp_path / "whole", tmp_path / f"killed-{update}")
+
+    whole = loop.train(config, tmp_path / "whole", progress=copy)
+    for name in ("killed-2", "killed-4"):
+        assert RunDirectory.open(tmp_path / name).stop_reason is None
+        resumed = loop.train(config, tmp_path / name, resume=True)
+        assert resumed == whole._replace(run=tmp_path / name)
+        assert fingerprint(tmp_path / name) == fingerprint(tmp_path / "whole")
+        ratios, again = (
+            [(r["step"], r["validation_ratio"]) for r in run.metrics() if "validation_ratio" in r]
+            for run in map(RunDirectory.open, (tmp_path / "whole", tmp_path / name))
+        )
+        assert ratios == again
 
 
 def test_an_actor_goes_on_in_the_middle_of_its_episodes():

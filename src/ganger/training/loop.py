@@ -378,7 +378,8 @@ class _Loop:
             self._take(validating, future.result())  # None if it gave up
         snapshot = self._snapshot()
         self.save(snapshot)
-        if self.validator is not None and self._validated_step != snapshot.step:
+        learned = snapshot.step > self._before.updates
+        if self.validator is not None and learned and self._validated_step != snapshot.step:
             deadline = time.perf_counter() + _LAST_VALIDATION_S
             self._take(
                 snapshot,
