@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 _CHECKPOINT_S = 30.0
 _RECENT = 32  # episodes whose JCT is averaged for the progress
 _SYNC_VALIDATIONS = 20  # in a synchronous run, which does not look at the clock
-_LAST_VALIDATION_S = 3.0  # at most: a run ends within seconds
+_LAST_VALIDATION_S = 2.0  # at most: with an update under way a run ends within five
 _LOOK_UP_S = 0.2  # how often a waiting learner looks whether it should stop
 
 Progress = Callable[[dict[str, Any]], None]

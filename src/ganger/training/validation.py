@@ -73,7 +73,7 @@ class Validator:
         """The best heuristic of each cell."""
         self._cells: list[_CellLists] = []
         for cell in config.cells:
-            if (lists := self._cell(config, source, *cell, give_up)) is None:
+            if give_up() or (lists := self._cell(config, source, *cell, give_up)) is None:
                 break
             self._cells.append(lists)
         self._complete = len(self._cells) == len(config.cells)
