@@ -314,6 +314,8 @@ def test_a_run_goes_on_where_it_ended_with_other_limits_but_no_other_settings(
     assert "Going on with" in err
     assert "3 updates from 192 decisions; that is as many updates as wanted." in out
     assert RunDirectory.open(tmp_path / "run").config(TrainConfig).updates == 3
+    given = ["train", "--resume", f"--run_dir={tmp_path / 'run'}"]
+    assert cli._parse(given).settings.plain().updates == 3
 
     status, out, err = ganger_command("train", "--resume", *run, "--executors", 5)
     assert (status, out) == (2, "")

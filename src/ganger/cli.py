@@ -4,7 +4,9 @@ Results go to standard output, with --json as one JSON object; progress and noti
 error. Heavy modules are imported by the commands that need them, so that `ganger --help` is quick.
 """
 
+import atexit
 import csv
+import gc
 import importlib.util
 import json
 import os
@@ -202,6 +204,8 @@ class Train:
         from ganger.training.loop import train
         from ganger.warmup import compile_notice, compile_training
 
+        # A last look at all of torch's and Numba's objects takes seconds, and a run is to end soon.
+        atexit.register(gc.freeze)
         settings = self.settings.plain()
         run_dir = self.run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
         with compile_notice():
@@ -563,7 +567,8 @@ def _value_of(flag: str, given: list[str]) -> str | None:
     """What is given for a flag, before anything is parsed."""
     for at, word in enumerate(given):
         name, equals, value = word.partition("=")
-        if name == flag and (equals or at + 1 < len(given)):
+        # Underscores are taken for hyphens, as the parser does.
+        if name.replace("_", "-") == flag and (equals or at + 1 < len(given)):
             return value if equals else given[at + 1]
     return None
 

@@ -2,7 +2,9 @@
 
 import hashlib
 import os
+import shutil
 import threading
+import time
 
 import msgspec
 import numpy as np
@@ -15,6 +17,7 @@ from ganger.training import loop
 from ganger.training.config import TrainConfig
 from ganger.training.exchange import Parameters
 from ganger.training.learner import Learner
+from ganger.training.restart import restored
 from ganger.training.run_directory import RunDirectory
 from ganger.training.validation import Validation, Validator
 
@@ -69,6 +72,57 @@ def test_interrupted_and_resumed_is_the_same_as_uninterrupted(config, tmp_path, 
     assert fingerprint(tmp_path / "parts") == fingerprint(tmp_path / "whole")
     records = RunDirectory.open(tmp_path / "parts").metrics()
     assert [record["step"] for record in records] == [1, 2, 3, 4, 5, 6]
+
+
+def test_patience_does_not_notice_an_interruption(config, tmp_path, monkeypatch):
+    """What is validated at the end of a session would not be in an uninterrupted run."""
+    config = msgspec.structs.replace(config, updates=40, patience=2, validate_every_s=1.0)
+
+    def give(ratios):
+        ratios = iter(ratios)
+
+        def validate(self, vector, give_up=None):
+            return Validation(0.1 if give_up else next(ratios), 1.0, 1.0, 0.0)
+
+        monkeypatch.setattr(Validator, "validate", validate)
+
+    ratios = [0.9, 0.8, 0.85, 0.86]  # after every second update
+    give(ratios)
+    whole = loop.train(config, tmp_path / "whole")
+    give(ratios)
+    part = loop.train(config, tmp_path / "parts", **stop_at(3))
+    assert (part.reason, part.updates, part.best_ratio) == ("stopped", 3, 0.9)
+    validations = [
+        r for r in RunDirectory.open(tmp_path / "parts").metrics() if "validation_ratio" in r
+    ]
+    assert validations[-1]["validation_ratio"] == 0.1, "it is validated all the same"
+    parts = loop.train(config, tmp_path / "parts", resume=True)
+    assert parts == whole._replace(run=tmp_path / "parts")
+    assert (whole.reason, whole.updates) == ("plateau", 8)
+    assert fingerprint(tmp_path / "parts") == fingerprint(tmp_path / "whole")
+
+
+def test_killed_and_resumed_is_the_same_too(config, tmp_path, monkeypatch):
+    """With validations, at whatever moment: a copy of the directory is what a kill leaves."""
+    config = msgspec.structs.replace(config, patience=4, validate_every_s=1.0)
+    monkeypatch.setattr(loop, "_CHECKPOINT_S", 0.0)
+
+    def copy(metrics):
+        update = metrics["decisions"] // (8 * 32)
+        if update in (2, 4):
+            shutil.copytree(tmp_path / "whole", tmp_path / f"killed-{update}")
+
+    whole = loop.train(config, tmp_path / "whole", progress=copy)
+    for name in ("killed-2", "killed-4"):
+        assert RunDirectory.open(tmp_path / name).stop_reason is None
+        resumed = loop.train(config, tmp_path / name, resume=True)
+        assert resumed == whole._replace(run=tmp_path / name)
+        assert fingerprint(tmp_path / name) == fingerprint(tmp_path / "whole")
+        ratios, again = (
+            [(r["step"], r["validation_ratio"]) for r in run.metrics() if "validation_ratio" in r]
+            for run in map(RunDirectory.open, (tmp_path / "whole", tmp_path / name))
+        )
+        assert ratios == again
 
 
 def test_an_actor_goes_on_in_the_middle_of_its_episodes():
@@ -174,6 +228,24 @@ def test_a_checkpoint_that_holds_no_learner_cannot_be_resumed(config, tmp_path):
         loop.train(config, path, resume=True)
 
 
+def test_a_best_checkpoint_found_after_the_one_resumed_renews_patience(config, tmp_path):
+    loop.train(config, tmp_path / "run", **stop_at(1))
+    checkpoint = RunDirectory.open(tmp_path / "run").latest_checkpoint()
+    learner = toys.learner()
+
+    def position(ratio, stale, best_ratio):
+        at, best = (
+            checkpoint._replace(metadata=checkpoint.metadata | {"best_ratio": r, "stale": stale})
+            for r in (ratio, best_ratio)
+        )
+        found = restored(config, learner, at, best)[0]
+        return found.best_ratio, found.stale
+
+    assert position(0.9, 3, 0.9) == (0.9, 3)
+    assert position(0.9, 3, 0.8) == (0.8, 0)
+    assert position(None, 0, 0.8) == (0.8, 0)
+
+
 def test_settings_that_changed_are_named(config, tmp_path):
     path = tmp_path / "run"
     loop.train(config, path, **stop_at(1))
@@ -267,3 +339,23 @@ def test_a_run_validates_beside_learning_and_once_more_at_its_end(config, tmp_pa
     assert outcome.best_ratio == min(r["validation_ratio"] for r in validations)
     best = min(validations, key=lambda r: r["validation_ratio"])
     assert read_policy(tmp_path / "run").step == best["step"]
+
+
+def test_a_validation_that_is_complete_when_the_run_ends_counts(config, tmp_path, monkeypatch):
+    calls = []
+
+    def validate(self, vector, give_up):
+        calls.append(vector)
+        if len(calls) == 1:
+            while not give_up():
+                time.sleep(0.001)
+            return Validation(0.5, 0.6, 1.0, 0.0)
+        return Validation(0.9, 1.0, 1.0, 0.0)
+
+    monkeypatch.setattr(Validator, "validate", validate)
+    config = msgspec.structs.replace(config, sync=False, validate_every_s=1e-3)
+    outcome = loop.train(config, tmp_path / "run")
+    assert len(calls) == 2
+    assert outcome.best_ratio == 0.5
+    assert read_policy(tmp_path / "run").step == 1
+    assert RunDirectory.open(tmp_path / "run").latest_checkpoint().step == 6

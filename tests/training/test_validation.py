@@ -82,6 +82,9 @@ def test_it_can_be_given_up_at_any_time(source):
     assert validator.validate(vector(), after_three) is None
     assert len(asked) == 4
     assert Validator(toys.config(), source, lambda: True).validate(vector()) is None
+    asked.clear()
+    assert Validator(toys.config(), source, after_three).validate(vector()) is None
+    assert len(asked) == 4, "also while heuristics are chosen"
 
 
 def test_figures_are_the_objectives():

@@ -28,7 +28,14 @@ from ganger.training.learner import Learner, NonFiniteError, keep_freed_memory
 from ganger.training.objective import training_table
 from ganger.training.restart import clusters_of, refuse_changed, restored, start_from
 from ganger.training.run_directory import RunDirectory
-from ganger.training.stopping import Position, reason_to_stop, share_done, validated
+from ganger.training.stopping import (
+    INTERRUPTED,
+    STOPPED,
+    Position,
+    reason_to_stop,
+    share_done,
+    validated,
+)
 from ganger.training.validation import Validation, Validator
 from ganger.workload import load_source
 
@@ -37,7 +44,7 @@ _log = logging.getLogger(__name__)
 _CHECKPOINT_S = 30.0
 _RECENT = 32  # episodes whose JCT is averaged for the progress
 _SYNC_VALIDATIONS = 20  # in a synchronous run, which does not look at the clock
-_LAST_VALIDATION_S = 3.0  # at most: a run ends within seconds
+_LAST_VALIDATION_S = 2.0  # at most: with an update under way a run ends within five
 _LOOK_UP_S = 0.2  # how often a waiting learner looks whether it should stop
 
 Progress = Callable[[dict[str, Any]], None]
@@ -229,7 +236,7 @@ class _Loop:
             trajectories = self._collect(stop)
             # What was acted in turns must be learned from, or a resumed run would differ.
             if not trajectories or (stop.is_set() and not config.sync):
-                reason = "stopped"
+                reason = STOPPED
                 break
             metrics = self._learner.update(
                 [trajectory.payload.samples for trajectory in trajectories],
@@ -245,7 +252,7 @@ class _Loop:
                 progress(metrics | self._shown())
             if time.perf_counter() - self._saved_at > _CHECKPOINT_S:
                 self.save(self._snapshot())
-        self._finish()
+        self._finish(reason)
         self._run.stop(reason, step=self.position.updates)
         return reason
 
@@ -331,14 +338,21 @@ class _Loop:
             future = self._in_background.submit(validate, vector, self._abandon.is_set)
             self._pending = snapshot, future
 
-    def _take(self, snapshot: _Snapshot, result: Validation | None, *, last: bool = False) -> None:
-        """Account for a validation, and keep what was validated if it is the best so far."""
+    def _take(
+        self, snapshot: _Snapshot, result: Validation | None, *, ended: str | None = None
+    ) -> None:
+        """Account for a validation, and keep what was validated if it is the best so far.
+
+        `ended`: why the run ended, if that is what it was validated for.
+        """
         if result is None:
             return
         self._latest, self._validated_step = result, snapshot.step
         position = validated(self.position, result.ratio)
-        is_best = position.stale == 0
-        if is_best or not last:  # the last one is extra: it uses up no patience
+        # A synchronous run that was interrupted goes on as if it had not been: without this one.
+        interrupted = self._config.sync and ended in INTERRUPTED
+        is_best = position.stale == 0 and not interrupted
+        if is_best or ended is None:  # an extra validation uses up no patience
             self.position = position
         self._run.record(
             snapshot.step,
@@ -354,22 +368,25 @@ class _Loop:
         if is_best:
             self.save(snapshot, best=True)
 
-    def _finish(self) -> None:
+    def _finish(self, reason: str) -> None:
         """Leave a checkpoint, then validate it if that takes no longer than one may wait."""
         self._abandon.set()
         self._exchange.close()  # the actors need not go on
         if self._pending is not None:
-            self._pending[1].exception()  # wait for it to give up
+            validating, future = self._pending
+            self._pending = None
+            self._take(validating, future.result())  # None if it gave up
         snapshot = self._snapshot()
         self.save(snapshot)
-        if self.validator is not None and self._validated_step != snapshot.step:
+        learned = snapshot.step > self._before.updates
+        if self.validator is not None and learned and self._validated_step != snapshot.step:
             deadline = time.perf_counter() + _LAST_VALIDATION_S
             self._take(
                 snapshot,
                 self.validator.validate(
                     self._store.newest().vector, lambda: time.perf_counter() > deadline
                 ),
-                last=True,
+                ended=reason,
             )
 
     # --- checkpoints

@@ -62,14 +62,16 @@ def restored(
                 "its policy sees other features or has another network than this version of Ganger"
             )
         learner.restore(checkpoint.tensors)
+        ratio, stale, best_ratio = about["best_ratio"], about["stale"], best.metadata["best_ratio"]
         # The best one may have been found after this checkpoint was written.
-        ratios = [about["best_ratio"], best.metadata["best_ratio"]]
+        if best_ratio is not None and (ratio is None or best_ratio < ratio):
+            ratio, stale = best_ratio, 0
         position = Position(
             elapsed_s=float(about["elapsed_s"]),
             decisions=int(about["decisions"]),
             updates=checkpoint.step,
-            best_ratio=min((ratio for ratio in ratios if ratio is not None), default=None),
-            stale=int(about["stale"]),
+            best_ratio=ratio,
+            stale=int(stale),
         )
         return position, int(about["generation"]) + (not config.sync)
     except CheckpointError as error:

@@ -4,6 +4,11 @@ from typing import NamedTuple
 
 from ganger.training.config import TrainConfig
 
+STOPPED = "stopped"
+"""The reason where somebody asked for it."""
+INTERRUPTED = (STOPPED, "time")
+"""Reasons that depend on the clock: where they end a synchronous run is chance."""
+
 
 class Position(NamedTuple):
     """How far a run is, over all its sessions if it was resumed."""

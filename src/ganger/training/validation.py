@@ -66,21 +66,26 @@ class Validator:
     def __init__(
         self, config: TrainConfig, source: JobSource, give_up: Callable[[], bool] = lambda: False
     ) -> None:
-        """Choose the heuristics; seconds for each cell, so `give_up` is asked before each."""
+        """Choose the heuristics; seconds for each cell, so `give_up` is asked all along."""
         self._objective = config.objective
         self._messages = config.messages
         self.heuristics: list[str] = []
         """The best heuristic of each cell."""
         self._cells: list[_CellLists] = []
         for cell in config.cells:
-            if give_up():
+            if give_up() or (lists := self._cell(config, source, *cell, give_up)) is None:
                 break
-            self._cells.append(self._cell(config, source, *cell))
+            self._cells.append(lists)
         self._complete = len(self._cells) == len(config.cells)
 
     def _cell(
-        self, config: TrainConfig, source: JobSource, executors: int, interarrival_s: float
-    ) -> _CellLists:
+        self,
+        config: TrainConfig,
+        source: JobSource,
+        executors: int,
+        interarrival_s: float,
+        give_up: Callable[[], bool],
+    ) -> _CellLists | None:
         lists = JobLists(
             source,
             cluster=Cluster(executors=executors, move_delay_s=config.move_delay_s),
@@ -93,7 +98,12 @@ class Validator:
         )
         jobs = lists.jobs_of(range(_LISTS))
         contenders = [BASELINE, *map(parse_scheduler, HEURISTICS)]
-        figures = own_figures(config.objective, lists.all_jct_s(contenders, range(_LISTS)), jobs)
+        jct_s = np.empty((len(contenders), _LISTS, config.jobs))
+        for k, contender in enumerate(contenders):
+            if give_up():
+                return None
+            jct_s[k] = lists.all_jct_s([contender], range(_LISTS))[0]
+        figures = own_figures(config.objective, jct_s, jobs)
         best = 1 + int(np.argmin([ratio_to_fair(own, figures[0]).mean() for own in figures[1:]]))
         self.heuristics.append(HEURISTICS[best - 1])
         return _CellLists(lists, jobs, figures[0], figures[best])
