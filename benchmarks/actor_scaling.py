@@ -7,7 +7,6 @@ learner takes a core, and whoever is slower is waited for.
 """
 
 import argparse
-import os
 import tempfile
 import threading
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ganger import streams
+from ganger.evaluation.episodes import usable_cores
 from ganger.policy.layout import initial_vector
 from ganger.simulator.table import Table, build_table
 from ganger.training.actor import Actor
@@ -69,7 +69,7 @@ def main() -> None:
     given = parser.parse_args()
     table = build_table(load_source(given.workload).templates("train"))
     compile_training()
-    print(f"{len(os.sched_getaffinity(0))} cores; decisions/s")
+    print(f"{usable_cores()} cores; decisions/s")
     print("actors     alone   training   learner idle   actors idle   lag")
     for actors in map(int, given.actors.split(",")):
         config = TrainConfig(

@@ -8,7 +8,6 @@ first and random decisions on the very same lists with the same luck. docs/gym.m
 """
 
 import argparse
-import os
 import time
 from typing import Any
 
@@ -23,6 +22,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import Tensor, nn
 
+from ganger.evaluation.episodes import usable_cores
 from ganger.gym import ENVIRONMENT_ID
 from ganger.schedulers import parse_scheduler
 
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--lists", type=int, default=50, help="held-out job lists")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{len(os.sched_getaffinity(0))} cores, seed {given.seed}")
+    print(f"{usable_cores()} cores, seed {given.seed}")
     print("steps/s with random legal actions    one environment   64 in a vector")
     for name, setting in (("5 executors, 6 jobs", SMALL), ("50 executors, 50 jobs", LARGE)):
         single = single_steps_per_s(setting, 3.0)

@@ -138,11 +138,16 @@ class JobLists:
         return jct_s
 
 
+def usable_cores() -> int:
+    """Cores that this process may use; all that there are where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _in_threads(function: Callable[[int], None], count: int) -> Iterator[None]:
     """Call function(0), ..., function(count - 1), a few at a time; the first error is raised."""
-    # Cores that this process may use; macOS does not tell.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = min(cores or 1, MAX_THREADS, count)
+    threads = min(usable_cores(), MAX_THREADS, count)
     if threads <= 1:
         yield from map(function, range(count))
         return

@@ -35,12 +35,8 @@ class Drift(msgspec.Struct, frozen=True):
     limit: float
     """The distance that scores 1."""
 
-    def score(self, seen: NDArray[np.float64]) -> float:
-        """How far the decisions `seen` [decisions, features] are from home; an alarm above 1."""
-        return float(self.scores(seen.mean(axis=0)[None])[0])
-
     def scores(self, means: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of many windows' means [windows, features]."""
+        """How far windows are from home, by their means [windows, features]; an alarm above 1."""
         return _distance(means, np.array(self.centre), np.array(self.inverse)) / self.limit
 
 

@@ -261,18 +261,43 @@ def _through_leaky(y, d, rows):
 
 # ---------------------------------------------------------------- forward
 @compiled_fast
-def _critic_forward(critic, batch, work, decisions, jobs):
-    set_rows(work.job_hidden, critic.critic_job_1_bias, jobs)
-    to_hidden(batch.jobs, _FIRST, critic.critic_job_1, work.job_hidden, jobs)
+def _embed_jobs(first, first_bias, second, second_bias, batch, work, decisions, jobs):
+    """Embed the job rows, and sum them up for each decision: as the policy and the critic begin."""
+    set_rows(work.job_hidden, first_bias, jobs)
+    to_hidden(batch.jobs, _FIRST, first, work.job_hidden, jobs)
     leaky(work.job_hidden, jobs)
-    set_rows(work.embedding, critic.critic_job_2_bias, jobs)
-    to_embedding(work.job_hidden, _FIRST, critic.critic_job_2, work.embedding, jobs)
+    set_rows(work.embedding, second_bias, jobs)
+    to_embedding(work.job_hidden, _FIRST, second, work.embedding, jobs)
     leaky(work.embedding, jobs)
     _zero(work.total, decisions)
     for j in range(jobs):
         b = batch.job_decision[j]
         for o in range(EMBEDDING):
             work.total[b, o] += _SCALE * work.embedding[j, o]
+
+
+@compiled_fast
+def _last_layer(hidden, weight, out, rows):
+    """out[n] = hidden[n] times weight."""
+    for n in range(rows):
+        total = _ZERO
+        for o in range(hidden.shape[1]):
+            total += hidden[n, o] * weight[o]
+        out[n] = total
+
+
+@compiled_fast
+def _critic_forward(critic, batch, work, decisions, jobs):
+    _embed_jobs(
+        critic.critic_job_1,
+        critic.critic_job_1_bias,
+        critic.critic_job_2,
+        critic.critic_job_2_bias,
+        batch,
+        work,
+        decisions,
+        jobs,
+    )
     set_rows(work.critic_1, critic.critic_1_bias, decisions)
     to_hidden(work.total, _FIRST, critic.critic_1_jobs, work.critic_1, decisions)
     to_hidden(batch.globals, _FIRST, critic.critic_1, work.critic_1, decisions)
@@ -280,26 +305,23 @@ def _critic_forward(critic, batch, work, decisions, jobs):
     set_rows(work.critic_2, critic.critic_2_bias, decisions)
     to_hidden(work.critic_1, _FIRST, critic.critic_2, work.critic_2, decisions)
     leaky(work.critic_2, decisions)
+    _last_layer(work.critic_2, critic.critic_3, work.value, decisions)
     for b in range(decisions):
-        value = critic.critic_3_bias[0]
-        for o in range(HIDDEN):
-            value += work.critic_2[b, o] * critic.critic_3[o]
-        work.value[b] = value
+        work.value[b] += critic.critic_3_bias[0]
 
 
 @compiled_fast
 def _policy_forward(weights, batch, work, decisions, stages, jobs, limits):
-    set_rows(work.job_hidden, weights.job_1_bias, jobs)
-    to_hidden(batch.jobs, _FIRST, weights.job_1, work.job_hidden, jobs)
-    leaky(work.job_hidden, jobs)
-    set_rows(work.embedding, weights.job_2_bias, jobs)
-    to_embedding(work.job_hidden, _FIRST, weights.job_2, work.embedding, jobs)
-    leaky(work.embedding, jobs)
-    _zero(work.total, decisions)
-    for j in range(jobs):
-        b = batch.job_decision[j]
-        for o in range(EMBEDDING):
-            work.total[b, o] += _SCALE * work.embedding[j, o]
+    _embed_jobs(
+        weights.job_1,
+        weights.job_1_bias,
+        weights.job_2,
+        weights.job_2_bias,
+        batch,
+        work,
+        decisions,
+        jobs,
+    )
     set_rows(work.whole_hidden, weights.whole_1_bias, decisions)
     to_hidden(work.total, _FIRST, weights.whole_1_jobs, work.whole_hidden, decisions)
     # Of the global features a policy's weights have rows for the first POLICY_GLOBALS only.
@@ -326,11 +348,7 @@ def _policy_forward(weights, batch, work, decisions, stages, jobs, limits):
     set_rows(work.stage_2, weights.stage_2_bias, stages)
     to_hidden(work.stage_1, _FIRST, weights.stage_2, work.stage_2, stages)
     leaky(work.stage_2, stages)
-    for s in range(stages):
-        logit = _ZERO
-        for o in range(HIDDEN):
-            logit += work.stage_2[s, o] * weights.stage_3[o]
-        work.logits[s] = logit
+    _last_layer(work.stage_2, weights.stage_3, work.logits, stages)
 
     for b in range(decisions):
         s = batch.chosen[b]
@@ -355,11 +373,7 @@ def _policy_forward(weights, batch, work, decisions, stages, jobs, limits):
             work.level_hidden[r, o] = work.limit_base[b, o]
     to_embedding(batch.level_features, _FIRST, weights.limit_2_level, work.level_hidden, limits)
     leaky(work.level_hidden, limits)
-    for r in range(limits):
-        logit = _ZERO
-        for o in range(LIMIT_HIDDEN):
-            logit += work.level_hidden[r, o] * weights.limit_3[o]
-        work.level_logits[r] = logit
+    _last_layer(work.level_hidden, weights.limit_3, work.level_logits, limits)
 
 
 @compiled
@@ -434,20 +448,54 @@ def look(weights, critic, rows, chosen, level, levels, per_environment, index, b
 
 # ---------------------------------------------------------------- backward
 @compiled_fast
+def _back_last_layer(hidden, weight, d_out, gradient, d_hidden, rows):
+    """Through `_last_layer` and the leaky ReLU before it."""
+    for n in range(rows):
+        d = d_out[n]
+        for o in range(hidden.shape[1]):
+            gradient[o] += d * hidden[n, o]
+            d_hidden[n, o] = d * weight[o]
+    _through_leaky(hidden, d_hidden, rows)
+
+
+@compiled_fast
+def _back_to_hidden(work, d, turned_weight, hidden, gradient, bias_gradient, d_hidden, rows):
+    """Through a layer from `hidden` to HIDDEN and the leaky ReLU before it."""
+    _add_rows(d, bias_gradient, rows)
+    _outer_hidden(work, hidden, d, gradient, rows)
+    _zero(d_hidden, rows)
+    to_hidden(d, _FIRST, turned_weight, d_hidden, rows)
+    _through_leaky(hidden, d_hidden, rows)
+
+
+@compiled_fast
+def _back_embedding(work, d, turned_weight, hidden, gradient, bias_gradient, d_hidden, rows):
+    """Through a layer from `hidden` to EMBEDDING, or LIMIT_HIDDEN, likewise."""
+    _add_rows(d, bias_gradient, rows)
+    _outer_embedding(work, hidden, d, gradient, rows)
+    _zero(d_hidden, rows)
+    to_hidden(d, _FIRST, turned_weight, d_hidden, rows)
+    _through_leaky(hidden, d_hidden, rows)
+
+
+@compiled_fast
 def _critic_backward(critic, transposed, batch, work, gradient, decisions, jobs):
     """From work.value, which holds the gradient by the value."""
     for b in range(decisions):
-        d = work.value[b]
-        gradient.critic_3_bias[0] += d
-        for o in range(HIDDEN):
-            gradient.critic_3[o] += d * work.critic_2[b, o]
-            work.d_critic_2[b, o] = d * critic.critic_3[o]
-    _through_leaky(work.critic_2, work.d_critic_2, decisions)
-    _add_rows(work.d_critic_2, gradient.critic_2_bias, decisions)
-    _outer_hidden(work, work.critic_1, work.d_critic_2, gradient.critic_2, decisions)
-    _zero(work.d_critic_1, decisions)
-    to_hidden(work.d_critic_2, _FIRST, transposed.critic_2, work.d_critic_1, decisions)
-    _through_leaky(work.critic_1, work.d_critic_1, decisions)
+        gradient.critic_3_bias[0] += work.value[b]
+    _back_last_layer(
+        work.critic_2, critic.critic_3, work.value, gradient.critic_3, work.d_critic_2, decisions
+    )
+    _back_to_hidden(
+        work,
+        work.d_critic_2,
+        transposed.critic_2,
+        work.critic_1,
+        gradient.critic_2,
+        gradient.critic_2_bias,
+        work.d_critic_1,
+        decisions,
+    )
     _add_rows(work.d_critic_1, gradient.critic_1_bias, decisions)
     _outer_hidden(work, work.total, work.d_critic_1, gradient.critic_1_jobs, decisions)
     _outer_hidden(work, batch.globals, work.d_critic_1, gradient.critic_1, decisions)
@@ -458,11 +506,16 @@ def _critic_backward(critic, transposed, batch, work, gradient, decisions, jobs)
         for o in range(EMBEDDING):
             work.d_embedding[j, o] = _SCALE * work.d_total[b, o]
     _through_leaky(work.embedding, work.d_embedding, jobs)
-    _add_rows(work.d_embedding, gradient.critic_job_2_bias, jobs)
-    _outer_embedding(work, work.job_hidden, work.d_embedding, gradient.critic_job_2, jobs)
-    _zero(work.d_job_hidden, jobs)
-    to_hidden(work.d_embedding, _FIRST, transposed.critic_job_2, work.d_job_hidden, jobs)
-    _through_leaky(work.job_hidden, work.d_job_hidden, jobs)
+    _back_embedding(
+        work,
+        work.d_embedding,
+        transposed.critic_job_2,
+        work.job_hidden,
+        gradient.critic_job_2,
+        gradient.critic_job_2_bias,
+        work.d_job_hidden,
+        jobs,
+    )
     _add_rows(work.d_job_hidden, gradient.critic_job_1_bias, jobs)
     _outer_hidden(work, batch.jobs, work.d_job_hidden, gradient.critic_job_1, jobs)
 
@@ -470,12 +523,14 @@ def _critic_backward(critic, transposed, batch, work, gradient, decisions, jobs)
 @compiled_fast
 def _policy_backward(weights, transposed, batch, work, gradient, decisions, stages, jobs, limits):
     """From work.logits and work.level_logits, which hold the gradients by the logits."""
-    for r in range(limits):
-        d = work.level_logits[r]
-        for o in range(LIMIT_HIDDEN):
-            gradient.limit_3[o] += d * work.level_hidden[r, o]
-            work.d_level_hidden[r, o] = d * weights.limit_3[o]
-    _through_leaky(work.level_hidden, work.d_level_hidden, limits)
+    _back_last_layer(
+        work.level_hidden,
+        weights.limit_3,
+        work.level_logits,
+        gradient.limit_3,
+        work.d_level_hidden,
+        limits,
+    )
     _outer_embedding(
         work, batch.level_features, work.d_level_hidden, gradient.limit_2_level, limits
     )
@@ -484,11 +539,16 @@ def _policy_backward(weights, transposed, batch, work, gradient, decisions, stag
         b = batch.level_decision[r]
         for o in range(LIMIT_HIDDEN):
             work.d_limit_base[b, o] += work.d_level_hidden[r, o]
-    _add_rows(work.d_limit_base, gradient.limit_2_bias, decisions)
-    _outer_embedding(work, work.limit_hidden, work.d_limit_base, gradient.limit_2, decisions)
-    _zero(work.d_limit_hidden, decisions)
-    to_hidden(work.d_limit_base, _FIRST, transposed.limit_2, work.d_limit_hidden, decisions)
-    _through_leaky(work.limit_hidden, work.d_limit_hidden, decisions)
+    _back_embedding(
+        work,
+        work.d_limit_base,
+        transposed.limit_2,
+        work.limit_hidden,
+        gradient.limit_2,
+        gradient.limit_2_bias,
+        work.d_limit_hidden,
+        decisions,
+    )
     _add_rows(work.d_limit_hidden, gradient.limit_1_bias, decisions)
     _outer_hidden(work, work.whole, work.d_limit_hidden, gradient.limit_1_whole, decisions)
     _outer_hidden(work, work.limit_job, work.d_limit_hidden, gradient.limit_1_job, decisions)
@@ -503,17 +563,19 @@ def _policy_backward(weights, transposed, batch, work, gradient, decisions, stag
         work.d_limit_hidden, _FIRST, transposed.limit_1_embedding, work.d_limit_embedding, decisions
     )
 
-    for s in range(stages):
-        d = work.logits[s]
-        for o in range(HIDDEN):
-            gradient.stage_3[o] += d * work.stage_2[s, o]
-            work.d_stage_2[s, o] = d * weights.stage_3[o]
-    _through_leaky(work.stage_2, work.d_stage_2, stages)
-    _add_rows(work.d_stage_2, gradient.stage_2_bias, stages)
-    _outer_hidden(work, work.stage_1, work.d_stage_2, gradient.stage_2, stages)
-    _zero(work.d_stage_1, stages)
-    to_hidden(work.d_stage_2, _FIRST, transposed.stage_2, work.d_stage_1, stages)
-    _through_leaky(work.stage_1, work.d_stage_1, stages)
+    _back_last_layer(
+        work.stage_2, weights.stage_3, work.logits, gradient.stage_3, work.d_stage_2, stages
+    )
+    _back_to_hidden(
+        work,
+        work.d_stage_2,
+        transposed.stage_2,
+        work.stage_1,
+        gradient.stage_2,
+        gradient.stage_2_bias,
+        work.d_stage_1,
+        stages,
+    )
     _outer_hidden(work, batch.stages, work.d_stage_1, gradient.stage_1_stage, stages)
     _zero(work.d_of_job, jobs)
     for s in range(stages):
@@ -534,11 +596,16 @@ def _policy_backward(weights, transposed, batch, work, gradient, decisions, stag
     to_embedding(work.d_of_whole, _FIRST, transposed.stage_1_whole, work.d_whole, decisions)
 
     _through_leaky(work.whole, work.d_whole, decisions)
-    _add_rows(work.d_whole, gradient.whole_2_bias, decisions)
-    _outer_embedding(work, work.whole_hidden, work.d_whole, gradient.whole_2, decisions)
-    _zero(work.d_whole_hidden, decisions)
-    to_hidden(work.d_whole, _FIRST, transposed.whole_2, work.d_whole_hidden, decisions)
-    _through_leaky(work.whole_hidden, work.d_whole_hidden, decisions)
+    _back_embedding(
+        work,
+        work.d_whole,
+        transposed.whole_2,
+        work.whole_hidden,
+        gradient.whole_2,
+        gradient.whole_2_bias,
+        work.d_whole_hidden,
+        decisions,
+    )
     _add_rows(work.d_whole_hidden, gradient.whole_1_bias, decisions)
     _outer_hidden(work, work.total, work.d_whole_hidden, gradient.whole_1_jobs, decisions)
     _outer_hidden(work, batch.globals, work.d_whole_hidden, gradient.whole_1, decisions)
@@ -554,11 +621,16 @@ def _policy_backward(weights, transposed, batch, work, gradient, decisions, stag
         for o in range(EMBEDDING):
             work.d_embedding[j, o] += work.d_limit_embedding[b, o]
     _through_leaky(work.embedding, work.d_embedding, jobs)
-    _add_rows(work.d_embedding, gradient.job_2_bias, jobs)
-    _outer_embedding(work, work.job_hidden, work.d_embedding, gradient.job_2, jobs)
-    _zero(work.d_job_hidden, jobs)
-    to_hidden(work.d_embedding, _FIRST, transposed.job_2, work.d_job_hidden, jobs)
-    _through_leaky(work.job_hidden, work.d_job_hidden, jobs)
+    _back_embedding(
+        work,
+        work.d_embedding,
+        transposed.job_2,
+        work.job_hidden,
+        gradient.job_2,
+        gradient.job_2_bias,
+        work.d_job_hidden,
+        jobs,
+    )
     _add_rows(work.d_job_hidden, gradient.job_1_bias, jobs)
     _outer_hidden(work, batch.jobs, work.d_job_hidden, gradient.job_1, jobs)
 

@@ -72,13 +72,15 @@ def _entropy(log_p: Tensor) -> Tensor:
     return -(log_p.exp() * log_p).sum(1)
 
 
-class PolicyNetwork(nn.Module):
-    """The policy; its parameters are views of one flat vector, which is shared, not copied."""
+class _FlatModule(nn.Module):
+    """A module whose parameters are views of one flat vector, which is shared, not copied."""
 
-    def __init__(self, vector: NDArray[np.float32], *, messages: bool) -> None:
+    def __init__(self, vector: NDArray[np.float32], placed: tuple[Block, ...]) -> None:
         super().__init__()
-        self.messages = messages
-        self.flat = _register(self, vector, blocks(messages))
+        self.flat = vector
+        for block in placed:
+            view = torch.from_numpy(vector[block.start : block.stop].reshape(block.shape))
+            self.register_parameter(block.name, nn.Parameter(view))
 
     def __getattr__(self, name: str) -> Any:  # torch's own says Tensor or Module
         return super().__getattr__(name)
@@ -86,6 +88,14 @@ class PolicyNetwork(nn.Module):
     def vector(self) -> NDArray[np.float32]:
         """A copy of the parameters as one flat vector."""
         return np.concatenate([self.flat])
+
+
+class PolicyNetwork(_FlatModule):
+    """The policy."""
+
+    def __init__(self, vector: NDArray[np.float32], *, messages: bool) -> None:
+        super().__init__(vector, blocks(messages))
+        self.messages = messages
 
     def forward(self, batch: TorchBatch) -> PolicyOutput:
         logits, job_embedding, whole, message = self.stage_logits(batch)
@@ -164,24 +174,15 @@ class PolicyNetwork(nn.Module):
         return own
 
 
-class Critic(nn.Module):
+class Critic(_FlatModule):
     """The value of a state, in training only: it also sees the arrivals to come.
 
-    Its output is normalised; `mean` and `scale` turn it into (negative, discounted) costs. Its
-    parameters are views of one flat vector too.
+    Its output is normalised; `mean` and `scale` turn it into (negative, discounted) costs.
     """
 
     def __init__(self, vector: NDArray[np.float32]) -> None:
-        super().__init__()
+        super().__init__(vector, critic_blocks())
         self.mean, self.scale = 0.0, 1.0
-        self.flat = _register(self, vector, critic_blocks())
-
-    def vector(self) -> NDArray[np.float32]:
-        """A copy of the parameters as one flat vector."""
-        return np.concatenate([self.flat])
-
-    def __getattr__(self, name: str) -> Any:  # torch's own says Tensor or Module
-        return super().__getattr__(name)
 
     def forward(self, batch: TorchBatch) -> Tensor:
         """Normalised values [B]."""
@@ -208,13 +209,3 @@ class Critic(nn.Module):
         self.critic_3 *= self.scale / scale
         self.critic_3_bias.copy_((self.critic_3_bias * self.scale + self.mean - mean) / scale)
         self.mean, self.scale = mean, scale
-
-
-def _register(
-    module: nn.Module, vector: NDArray[np.float32], placed: tuple[Block, ...]
-) -> NDArray[np.float32]:
-    """Make the blocks of a vector the module's parameters; the vector is shared if aligned."""
-    for block in placed:
-        view = torch.from_numpy(vector[block.start : block.stop].reshape(block.shape))
-        module.register_parameter(block.name, nn.Parameter(view))
-    return vector

@@ -5,7 +5,6 @@ Both write the gradient of one minibatch into the same flat vector, policy first
 and is its reference.
 """
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ganger.evaluation.episodes import usable_cores
 from ganger.policy.forward import weights_of
 from ganger.policy.gradient import (
     LARGEST_ERROR,
@@ -85,7 +85,7 @@ class CompiledBackend:
             (weights_of(part[:split], False), critic_weights_of(part[split:]))
             for part in self._parts
         ]
-        self._threads = threads or len(os.sched_getaffinity(0))
+        self._threads = threads or usable_cores()
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="learner")
         self._desks: list[Desk] = []
 

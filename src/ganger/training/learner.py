@@ -36,7 +36,7 @@ from ganger.training.vtrace import vtrace
 
 _NORMALISER_DECAY = 0.9
 _SMALLEST_SCALE = 1e-3
-_PHILOX = ("buffer_pos", "has_uint32", "uinteger")  # scalars of its state
+_FIRST_UPDATE = 3  # random streams before it initialise networks
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 
 
@@ -73,7 +73,7 @@ class Learner:
             rng = streams.rng(config.seed, streams.Stream.LEARNER)
             vector = initial_vector(rng, config.messages)
         critic_vector = initial_critic(streams.rng(config.seed, streams.Stream.LEARNER, 2))
-        self._rng = streams.rng(config.seed, streams.Stream.LEARNER, 1)
+        self._seed = config.seed
         # One flat vector of all that is learned: one tensor for the optimiser.
         flat = aligned_zeros(len(vector) + len(critic_vector))
         flat[: len(vector)] = vector
@@ -122,8 +122,10 @@ class Learner:
         sums = np.zeros(5)
         steps = 0
         stopped_early = False
+        # Each update has a stream of its own: a resumed run draws the same, and stores nothing.
+        rng = streams.rng(self._seed, streams.Stream.LEARNER, _FIRST_UPDATE + self._updates)
         for _ in range(config.epochs):
-            order = self._rng.permutation(len(made))
+            order = rng.permutation(len(made))
             for part in np.array_split(order, max(1, round(len(order) / config.minibatch))):
                 wanted = Wanted(advantage[part], goal[part], start[part])
                 weighting = Weighting(config.clip, config.value_weight, entropy_weight)
@@ -172,7 +174,6 @@ class Learner:
             "adam_moments": moments,
             "adam_steps": np.array(steps),
             "normaliser": np.array([self._value_mean, self._value_square, self._updates]),
-            "random": _packed(self._rng),
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -199,7 +200,6 @@ class Learner:
         }
         self._value_mean, self._value_square, updates = state["normaliser"].tolist()
         self._updates = int(updates)
-        _unpack(self._rng, state["random"])
 
     def restore_critic(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take only the critic: what fine-tuning starts from."""
@@ -251,22 +251,6 @@ class Learner:
         self._value_square = decay * self._value_square + (1 - decay) * square
         variance = max(self._value_square - self._value_mean**2, 0.0)
         self.critic.renormalise(self._value_mean, variance**0.5 + _SMALLEST_SCALE)
-
-
-def _packed(rng: np.random.Generator) -> NDArray[np.uint64]:
-    """A Philox generator's state as words."""
-    state: dict[str, Any] = dict(rng.bit_generator.state)
-    words = [*state["state"]["counter"], *state["state"]["key"], *state["buffer"]]
-    return np.array([*words, *(state[name] for name in _PHILOX)], np.uint64)
-
-
-def _unpack(rng: np.random.Generator, words: NDArray[np.uint64]) -> None:
-    """Likewise, backwards."""
-    rng.bit_generator.state = {
-        "bit_generator": "Philox",
-        "state": {"counter": words[:4], "key": words[4:6]},
-        "buffer": words[6:10],
-    } | dict(zip(_PHILOX, words[10:].tolist(), strict=True))
 
 
 def _geometric(first: float, last: float, progress: float) -> float:

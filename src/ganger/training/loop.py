@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 
@@ -166,20 +167,8 @@ def _acting(
 
 def warm_up(config: TrainConfig, actor: Actor, learner: Learner) -> None:
     """Compile before any clock starts and before any thread does, then forget what was acted."""
-    short = Actor(
-        TrainConfig(
-            **{
-                name: getattr(config, name)
-                for name in config.__struct_fields__
-                if name not in ("environments", "actors", "steps")
-            },
-            environments=2 * len(config.cells),
-            actors=1,
-            steps=4,
-        ),
-        actor.table,
-        0,
-    )
+    few = msgspec.structs.replace(config, environments=2 * len(config.cells), actors=1, steps=4)
+    short = Actor(few, actor.table, 0)
     acted = short.act(Parameters(learner.policy.vector(), 0))
     trial = Learner(config, learner.cells, learner.policy.vector())
     trial.update([acted.samples], 0.0)

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 import ganger
 from ganger.config import Config
 from ganger.errors import CheckpointError, ConfigError, TrainingError
+from ganger.evaluation.episodes import usable_cores
 from ganger.policy.checkpoint import (
     TEMPORARY,
     Checkpoint,
@@ -338,9 +339,7 @@ def machine() -> dict[str, Any]:
         "packages": {name: _version(name) for name in ("numpy", "numba", "msgspec", "torch")},
         "platform": platform.platform(),
         "processor": _processor(),
-        "cpus": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cpus": usable_cores(),
     }
 
 
