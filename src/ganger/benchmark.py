@@ -183,7 +183,7 @@ def acting_speed(config: TrainConfig, table: Table) -> "tuple[float, ActedTrajec
 
 
 def learner_speed(config: TrainConfig, source: JobSource, acted: "ActedTrajectory") -> float:
-    """Decisions per second of the learner's updates, by itself; with torch as `train` left it."""
+    """Decisions per second of the learner's updates, by itself, on all cores."""
     from ganger.training.cells import measure_cells
     from ganger.training.learner import Learner
 
