@@ -6,10 +6,12 @@ three kinds of durations.
 
 from hypothesis import strategies as st
 
-from ganger.workload import Job, PerTask, Pool, Stage, Wave, Waves, Workload
+from ganger.workload import Job, PerTask, Pool, Recorded, Stage, Wave, Waves, Workload
 
 # Few values, most of them often: equal durations and zeros make events coincide.
 _seconds = st.sampled_from((0.0, 0.0, 1.0, 1.0, 2.0, 5.0, 0.1, 0.3, 1.0 / 3.0, 29.97))
+
+_RECORDED = (None, Recorded(), Recorded(start_s=1.5, finish_s=9.0, status="OK"))
 
 
 def _values(min_size: int = 0) -> st.SearchStrategy[tuple[float, ...]]:
@@ -88,6 +90,11 @@ def jobs(draw: st.DrawFn, min_size: int = 1, max_size: int = 5) -> tuple[Job, ..
             arrival_s=draw(st.sampled_from([0.0, 0.0, 1.0, 7.5]) | st.floats(0.0, 100.0)),
             stages=draw(st.sampled_from(templates)),
             user=draw(st.sampled_from([None, "ann", ""])),
+            recorded=draw(
+                st.sampled_from(
+                    [None, Recorded(), Recorded(start_s=1.5, finish_s=9.0, status="OK")]
+                )
+            ),
         )
         for i in range(count)
     )

@@ -8,6 +8,7 @@ from hypothesis import given
 
 from ganger.errors import WorkloadError
 from ganger.workload import (
+    Demand,
     Job,
     PerTask,
     Pool,
@@ -21,13 +22,14 @@ from ganger.workload import (
 )
 
 
-def stage(id="a", parents=(), task_count=1, durations=None, estimated_task_s=None):
+def stage(id="a", parents=(), task_count=1, durations=None, estimated_task_s=None, **more):
     return Stage(
         id=id,
         parents=tuple(parents),
         task_count=task_count,
         durations=Pool((1.0,)) if durations is None else durations,
         estimated_task_s=estimated_task_s,
+        **more,
     )
 
 
@@ -88,6 +90,13 @@ INVALID = {
         job(stage(durations=Waves(levels=(level(5, rest=(1.0,)),), interpolation="cubic"))),
         "durations.interpolation is 'cubic'",
     ),
+    "negative limit": (job(stage(limit_s=-1.0)), "limit_s is -1.0"),
+    "gang of measured tasks": (
+        job(stage(gang=True, durations=PerTask((1.0,)))),
+        "durations is a PerTask; expected a Pool",
+    ),
+    "negative demand": (job(stage(demand=Demand(cores=-1.0))), "demand.cores is -1.0"),
+    "NaN demanded": (job(stage(demand=Demand(memory=float("nan")))), "demand.memory is nan"),
     "negative estimate": (job(stage(estimated_task_s=-1.0)), "estimated_task_s is -1.0"),
     "no durations": (job(stage(durations=(1.0,))), "durations is a tuple; expected PerTask"),
 }

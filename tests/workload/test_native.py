@@ -144,8 +144,8 @@ DAMAGED = {
     "nested job": (HEADER + b'{"id":' + b"[" * 100_000, r":2: "),
     "unknown key": (HEADER + line(id="x", arrival_s=1, stages=RAW, owner="me"), r":2: .*`owner`"),
     "unknown stage key": (
-        HEADER + JOB.replace(b'"task_count"', b'"gang":1,"task_count"'),
-        r":2: job 'x': .*`gang`.*stages\[",
+        HEADER + JOB.replace(b'"task_count"', b'"colour":1,"task_count"'),
+        r":2: job 'x': .*`colour`.*stages\[",
     ),
     "unknown kind": (HEADER + JOB.replace(b"pool", b"loop"), r":2: job 'x': .*loop"),
     "no task count": (HEADER + JOB.replace(b'"task_count":1,', b""), r":2: job 'x': .*task_count"),
@@ -182,6 +182,14 @@ DAMAGED = {
         r":2: neither a job .* nor a template",
     ),
     "user that is no text": (HEADER + line(id="x", arrival_s=1, stages=RAW, user=7), r":2: .*user"),
+    "template with a record": (
+        HEADER + line(template="t", stages=RAW, recorded={}),
+        r":2: neither a job .* nor a template",
+    ),
+    "finish before start": (
+        HEADER + line(id="x", arrival_s=1, stages=RAW, recorded={"start_s": 5, "finish_s": 4}),
+        r":2: job 'x': recorded.finish_s is 4.*, before recorded.start_s",
+    ),
     "no fields": (HEADER + b"{}\n", r":2: neither a job"),
     "duplicate id": (HEADER + JOB * 2, r":3: job 'x': id is used by an earlier job"),
     "cut zstd": (ZST[:-9], r"ends in the middle of its zstd data|zstd"),

@@ -2,10 +2,12 @@
 
 from ganger.workload.arrivals import draw_job_list
 from ganger.workload.model import (
+    Demand,
     Durations,
     Job,
     PerTask,
     Pool,
+    Recorded,
     Stage,
     Wave,
     Waves,
@@ -30,12 +32,14 @@ from ganger.workload.sources import (
 from ganger.workload.synthetic import SyntheticConfig, synthetic_stages
 
 __all__ = [
+    "Demand",
     "Durations",
     "FileSource",
     "Job",
     "JobSource",
     "PerTask",
     "Pool",
+    "Recorded",
     "Split",
     "Stage",
     "SyntheticConfig",

@@ -102,6 +102,37 @@ class Waves(
 Durations = PerTask | Pool | Waves
 
 
+class Demand(
+    Struct,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """What an executor must have to run a task of a stage."""
+
+    cores: float = 0.0
+    memory: float = 0.0
+    """In the unit of the cluster's executor classes: gibibytes in what readers give."""
+
+
+class Recorded(
+    Struct,
+    frozen=True,
+    gc=False,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """What a log says became of a job, in seconds on the clock of `arrival_s`."""
+
+    start_s: float | None = None
+    finish_s: float | None = None
+    status: str | None = None
+    """As the log's format spells it."""
+
+
 class Stage(
     Struct,
     frozen=True,
@@ -121,6 +152,15 @@ class Stage(
     estimated_task_s: float | None = None
     """What a scheduler is told about one task's duration; None: the mean of all values."""
 
+    gang: bool = False
+    """All tasks start together, each on an executor of its own, and take the same time."""
+
+    limit_s: float | None = None
+    """The run time that was asked for: an upper limit, known to a scheduler."""
+
+    demand: Demand | None = None
+    """None: any executor will do."""
+
 
 class Job(
     Struct,
@@ -137,6 +177,9 @@ class Job(
     stages: tuple[Stage, ...]
     user: str | None = None
     """Whose job it is, or of which class: what weights are given to."""
+
+    recorded: Recorded | None = None
+    """Where a log says when the job ran; no scheduler sees it."""
 
 
 class Workload(Struct, frozen=True):
@@ -225,6 +268,7 @@ def check_jobs(jobs: Sequence[Job]) -> None:
             raise WorkloadError(f"{where}: id is used by another job; expected unique ids")
         ids.add(job.id)
         check_arrival(job.arrival_s, where)
+        check_recorded(job.recorded, where)
         if id(job.stages) not in checked:
             check_stages(job.stages, where)
             checked.add(id(job.stages))
@@ -234,6 +278,20 @@ def check_arrival(arrival_s: float, where: str) -> None:
     """Refuse an arrival that is no point in time; `where` opens the message."""
     if not 0.0 <= arrival_s <= MAX_TIME_S:
         raise WorkloadError(f"{where}: arrival_s is {arrival_s}; expected {_TIME}")
+
+
+def check_recorded(recorded: Recorded | None, where: str) -> None:
+    """Refuse a recorded start or finish that is no point in time, or in the wrong order."""
+    if recorded is None:
+        return
+    start_s, finish_s = recorded.start_s, recorded.finish_s
+    for field, value in (("start_s", start_s), ("finish_s", finish_s)):
+        if value is not None and not 0.0 <= value <= MAX_TIME_S:
+            raise WorkloadError(f"{where}: recorded.{field} is {value}; expected {_TIME}")
+    if start_s is not None and finish_s is not None and finish_s < start_s:
+        raise WorkloadError(
+            f"{where}: recorded.finish_s is {finish_s}, before recorded.start_s, {start_s}"
+        )
 
 
 def check_stages(stages: Sequence[Stage], where: str) -> None:
@@ -282,7 +340,19 @@ def _stage_problem(stage: Stage) -> str | None:
     estimate = stage.estimated_task_s
     if estimate is not None and not 0.0 <= estimate <= MAX_TIME_S:
         return f"estimated_task_s is {estimate}; expected {_TIME}"
+    if stage.limit_s is not None and not 0.0 <= stage.limit_s <= MAX_TIME_S:
+        return f"limit_s is {stage.limit_s}; expected {_TIME}"
+    if stage.demand is not None:
+        for field in ("cores", "memory"):
+            asked = getattr(stage.demand, field)
+            if not 0.0 <= asked < math.inf:
+                return f"demand.{field} is {asked}; expected a number, 0 or more"
     durations: Any = stage.durations  # built by hand, it may be anything
+    if stage.gang and not isinstance(durations, Pool):
+        name = type(durations).__name__
+        return (
+            f"durations is a {name}; expected a Pool: a gang's tasks share one value drawn from it"
+        )
     if isinstance(durations, Waves):
         return _waves_problem(durations)
     if not isinstance(durations, _VALUE_KINDS):

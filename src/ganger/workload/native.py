@@ -23,7 +23,15 @@ import zstandard
 from msgspec import UNSET, Struct, UnsetType
 
 from ganger.errors import WorkloadError
-from ganger.workload.model import Job, Stage, Workload, check_arrival, check_stages
+from ganger.workload.model import (
+    Job,
+    Recorded,
+    Stage,
+    Workload,
+    check_arrival,
+    check_recorded,
+    check_stages,
+)
 
 FORMAT = "ganger.jobs"
 VERSION = 1
@@ -47,6 +55,7 @@ class _Line(Struct, forbid_unknown_fields=True):
     template: str | UnsetType = UNSET
     stages: msgspec.Raw | UnsetType = UNSET
     user: str | UnsetType = UNSET
+    recorded: Recorded | UnsetType = UNSET
 
 
 class _TemplateLine(Struct):
@@ -59,6 +68,7 @@ class _TemplateJobLine(Struct, omit_defaults=True):
     arrival_s: float
     template: str
     user: str | None = None
+    recorded: Recorded | None = None
 
 
 _line_decoder = msgspec.json.Decoder(_Line)
@@ -91,7 +101,9 @@ def read_jobs(path: str | os.PathLike[str]) -> Iterator[Job]:
         line = _decode_line(text, where)
         if line.id is UNSET:
             name = line.template
-            of_a_job = line.arrival_s is not UNSET or line.user is not UNSET
+            of_a_job = any(
+                field is not UNSET for field in (line.arrival_s, line.user, line.recorded)
+            )
             if name is UNSET or line.stages is UNSET or of_a_job:
                 raise WorkloadError(
                     f"{where}: neither a job (id, arrival_s, and stages or template) "
@@ -119,8 +131,15 @@ def read_jobs(path: str | os.PathLike[str]) -> Iterator[Job]:
                 f"{where}: template {line.template!r} is unknown; expected an earlier line to "
                 "define it"
             )
-        user = None if line.user is UNSET else line.user
-        yield Job(id=line.id, arrival_s=line.arrival_s, stages=stages, user=user)
+        recorded = None if line.recorded is UNSET else line.recorded
+        check_recorded(recorded, where)
+        yield Job(
+            id=line.id,
+            arrival_s=line.arrival_s,
+            stages=stages,
+            user=None if line.user is UNSET else line.user,
+            recorded=recorded,
+        )
 
 
 def write_workload(path: str | os.PathLike[str], workload: Workload) -> None:
@@ -137,7 +156,9 @@ def write_workload(path: str | os.PathLike[str], workload: Workload) -> None:
             if key not in names:
                 names[key] = f"t{len(names)}"
                 yield _encoder.encode(_TemplateLine(names[key], job.stages))
-            yield _encoder.encode(_TemplateJobLine(job.id, job.arrival_s, names[key], job.user))
+            yield _encoder.encode(
+                _TemplateJobLine(job.id, job.arrival_s, names[key], job.user, job.recorded)
+            )
 
     _write(path, lines())
 
@@ -157,6 +178,7 @@ def write_jobs(path: str | os.PathLike[str], jobs: Iterable[Job]) -> None:
                 raise WorkloadError(f"{where}: id is used by an earlier job; expected unique ids")
             ids.add(job.id)
             check_arrival(job.arrival_s, where)
+            check_recorded(job.recorded, where)
             check_stages(job.stages, where)
             yield _encoder.encode(job)
 
