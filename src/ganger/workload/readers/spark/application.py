@@ -6,9 +6,10 @@ that come out, not with the log.
 """
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ganger.workload.readers.findings import Findings
+from ganger.workload.readers.spark.edges import link
 from ganger.workload.readers.spark.events import (
     ApplicationEnd,
     ApplicationStart,
@@ -29,6 +30,7 @@ from ganger.workload.readers.spark.events import (
     TaskStart,
 )
 from ganger.workload.readers.spark.executors import Executor
+from ganger.workload.readers.spark.unit import Stage, Unit
 
 _REASONS = frozenset(
     (
@@ -42,42 +44,6 @@ _REASONS = frozenset(
         "UnknownReason",
     )
 )
-
-
-@dataclass(slots=True)
-class Stage:
-    """A stage as one unit knows it; it ran there if it was submitted there."""
-
-    id: int
-    tasks: int
-    parents: tuple[int, ...] | None
-    """None: the log does not say."""
-    rdd: int | None
-    """What it computes: stages of one RDD have the same output."""
-    barrier: bool
-    jobs: list[int]
-    """Spark jobs of the unit that list it."""
-    where: str
-    ran: bool = False
-    submitted_ms: int | None = None
-    completed_ms: int | None = None
-    done: set[int] = field(default_factory=set)
-    """Partitions, or indices of tasks, that have succeeded."""
-
-
-@dataclass(slots=True)
-class Unit:
-    """One Spark job, or the Spark jobs of one SQL execution."""
-
-    name: str
-    where: str
-    execution: bool
-    submitted_ms: int | None = None
-    finished_ms: int | None = None
-    results: list[str] = field(default_factory=list)
-    jobs: dict[int, tuple[int | None, int | None]] = field(default_factory=dict)
-    """Spark job -> its submission and completion, where the log has them."""
-    stages: dict[int, Stage] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -175,10 +141,16 @@ class Application:
                 self.ended = True
 
     def close(self) -> None:
-        """Say what of the log has no end."""
+        """Finish what has no end, and say so."""
+        for unit in self.units:
+            if unit.execution or not all(map(self.has_ended, unit.jobs)):
+                link(unit, self.has_ended, self.findings)
         for where in self._running.values():
             self.findings.add("dropped", "task has not ended when its log ends", where)
         self._running.clear()
+
+    def has_ended(self, job: int) -> bool:
+        return self.jobs[job].ended
 
     # Jobs and SQL executions.
 
@@ -229,6 +201,20 @@ class Application:
         unit = self.units[job.unit]
         unit.results.append(event.result.result)
         unit.jobs[event.id] = (unit.jobs[event.id][0], event.time)
+        if not unit.execution:
+            self._forget_skipped(unit)
+
+    def _forget_skipped(self, unit: Unit) -> None:
+        """Link a job when it ends: an iterative one may list thousands of stages and skip most."""
+        listed = list(unit.stages)
+        link(unit, self.has_ended, self.findings)
+        for gone in listed:
+            if gone not in unit.stages:
+                self._listing[gone] = [job for job in self._listing[gone] if job not in unit.jobs]
+                if not self._listing[gone]:
+                    del self._listing[gone]
+        for stage in unit.stages.values():
+            stage.done.clear()
 
     # Stages.
 
@@ -321,40 +307,32 @@ class Application:
             self.findings.add("dropped", "task of no stage that the log has started", where)
             return
         index, stage = run
-        kept = reason == "Success"
-        if not kept:
-            known = reason if reason in _REASONS else "another reason"
-            self.findings.add("dropped", f"task attempt did not succeed: {known}", where)
-        elif self._succeeded_before(stage, event):
-            kept = False
-            self.findings.add("dropped", "task had succeeded before, in another attempt", where)
-        finish_ms = info.finish
-        if finish_ms < info.launch:
-            run_ms = None if event.metrics is None else event.metrics.run_ms
-            if kept and run_ms is not None:
-                self.findings.add(
-                    "repaired", "task ends before it starts: took its executor's run time", where
-                )
-            elif kept:
-                kept = False
-                stage.done.discard(_key(event))
-                self.findings.add("dropped", "duration of a task that ends before it starts", where)
-            finish_ms = info.launch + (run_ms or 0)
         tasks = self.tasks
         tasks.unit.append(index)
         tasks.stage.append(stage.id)
         tasks.executor.append(self._executor(info.executor, info.launch))
         tasks.launch_ms.append(info.launch)
-        tasks.finish_ms.append(finish_ms)
-        tasks.kept.append(kept)
-
-    def _succeeded_before(self, stage: Stage, event: TaskEnd) -> bool:
-        """Whether a success is one too many; notes it if it is not."""
-        key = _key(event)
-        if key in stage.done or len(stage.done) >= stage.tasks:
-            return True
-        stage.done.add(key)
-        return False
+        run_ms = None if event.metrics is None else event.metrics.run_ms
+        backwards = info.finish < info.launch
+        tasks.finish_ms.append(info.launch + (run_ms or 0) if backwards else info.finish)
+        tasks.kept.append(False)
+        if reason != "Success":
+            known = reason if reason in _REASONS else "another reason"
+            self.findings.add("dropped", f"task attempt did not succeed: {known}", where)
+        elif stage.kept >= stage.tasks or _key(event) in stage.done:
+            self.findings.add("dropped", "task had succeeded before, in another attempt", where)
+        elif stage.id not in self.units[index].stages:
+            self.findings.add("dropped", "task that ends after its job", where)
+        elif backwards and run_ms is None:
+            self.findings.add("dropped", "duration of a task that ends before it starts", where)
+        else:
+            if backwards:
+                self.findings.add(
+                    "repaired", "task ends before it starts: took its executor's run time", where
+                )
+            stage.done.add(_key(event))
+            stage.kept += 1
+            tasks.kept[-1] = True
 
     def _executor(self, name: str, launch_ms: int) -> int:
         """The executor that a task ran on; one that was never added is taken in here."""

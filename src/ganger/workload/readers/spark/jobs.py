@@ -1,13 +1,12 @@
 """From what an application did to jobs: its units' stages, their edges, and measured durations."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ganger.workload.model import Durations, Pool, Stage, Wave, Waves
 from ganger.workload.readers.findings import Findings
-from ganger.workload.readers.spark import application as log
+from ganger.workload.readers.spark.application import Application
 from ganger.workload.readers.spark.executors import (
     SlotCount,
     Slots,
@@ -15,6 +14,7 @@ from ganger.workload.readers.spark.executors import (
     most_at_once,
     slots_of,
 )
+from ganger.workload.readers.spark.unit import Unit
 
 
 @dataclass(slots=True)
@@ -59,19 +59,21 @@ class Drafts:
     skipped: int = 0
     """Stages that Spark skipped."""
     gangs: int = 0
+    """Barrier stages."""
 
 
-def drafts(application: log.Application, findings: Findings, where: str) -> Drafts:
+def drafts(application: Application, findings: Findings, where: str) -> Drafts:
     """The jobs of one application; `where` names its log."""
     result = Drafts(_count_slots(application, findings, where))
     measured, spans = _measure(application, result.slots)
     for index, unit in enumerate(application.units):
+        result.skipped += unit.skipped
         if not unit.jobs:
             result.empty += 1
             continue
         stages = _stages(application, index, measured, findings, result)
         if not stages:
-            if any(stage.ran for stage in unit.stages.values()):
+            if unit.lost:
                 findings.add("dropped", "job of which no duration is in the log", unit.where)
             else:
                 result.empty += 1
@@ -80,7 +82,7 @@ def drafts(application: log.Application, findings: Findings, where: str) -> Draf
     return result
 
 
-def _count_slots(application: log.Application, findings: Findings, where: str) -> SlotCount:
+def _count_slots(application: Application, findings: Findings, where: str) -> SlotCount:
     """Give every executor its slots, from its cores or, if they are unknown, from what it ran."""
     unknown = [i for i, life in enumerate(application.lives) if life.cores is None]
     spans: dict[int, list[tuple[int, int]]] = {i: [] for i in unknown}
@@ -100,7 +102,7 @@ def _count_slots(application: log.Application, findings: Findings, where: str) -
 
 
 def _measure(
-    application: log.Application, count: SlotCount
+    application: Application, count: SlotCount
 ) -> tuple[dict[tuple[int, int], _Measured], dict[int, _Span]]:
     """Go through all tasks by launch time, and sort their durations by stage and kind."""
     tasks = application.tasks
@@ -127,7 +129,7 @@ def _measure(
 
 
 def _stages(
-    application: log.Application,
+    application: Application,
     index: int,
     measured: dict[tuple[int, int], _Measured],
     findings: Findings,
@@ -135,24 +137,12 @@ def _stages(
 ) -> tuple[Stage, ...]:
     """The stages of a unit of which there are durations, with the edges between them."""
     unit = application.units[index]
-    ran = []
-    for stage in unit.stages.values():
-        if (index, stage.id) in measured:
-            ran.append(stage)
-        elif stage.ran:
-            findings.add("dropped", "stage of which no duration is in the log", stage.where)
-        elif not all(application.jobs[job].ended for job in stage.jobs):
-            findings.add("dropped", "stage that had not started when its log ends", stage.where)
-        elif "JobFailed" in unit.results:
-            findings.add("dropped", "stage that did not run, of a job that failed", stage.where)
-        else:
-            result.skipped += 1
-    ran.sort(key=lambda stage: stage.id)
-    parents = _parents(unit, ran, findings)
-    _follow_ended_jobs(unit, ran, parents, findings)
     stages = []
-    for stage in ran:
-        values = measured[index, stage.id]
+    for stage in sorted(unit.stages.values(), key=lambda stage: stage.id):
+        values = measured.get((index, stage.id))
+        if values is None:  # it was submitted after its job had ended
+            findings.add("dropped", "stage of which no duration is in the log", stage.where)
+            continue
         known = len(values.levels)
         if known < stage.tasks:
             findings.add(
@@ -165,7 +155,7 @@ def _stages(
         stages.append(
             Stage(
                 id=str(stage.id),
-                parents=tuple(str(parent) for parent in sorted(parents[stage.id])),
+                parents=tuple(str(parent) for parent in sorted(unit.parents.get(stage.id, ()))),
                 task_count=stage.tasks,
                 durations=_durations(values, stage.barrier),
                 gang=stage.barrier,
@@ -186,95 +176,9 @@ def _durations(values: _Measured, barrier: bool) -> Durations:
     return Waves(levels=(level,))
 
 
-def _parents(unit: log.Unit, ran: Iterable[log.Stage], findings: Findings) -> dict[int, set[int]]:
-    """The parents of each stage that ran, among those that ran.
-
-    A stage that did not run is bridged: its output was made by a stage of the same RDD if one ran
-    before it in the unit, else its parents take its place.
-    """
-    ids = {stage.id for stage in ran}
-    makers: dict[int, list[int]] = {}
-    stands_for: dict[int, set[int]] = {}
-    parents: dict[int, set[int]] = {}
-    before: dict[int, int] = {}
-    for stage in sorted(unit.stages.values(), key=lambda stage: stage.id):
-        above: set[int] = set()
-        for parent in _listed_parents(stage, before, findings):
-            # Spark numbers a stage after its parents, so this keeps out cycles.
-            if parent in stands_for:
-                above |= stands_for[parent]
-            else:
-                findings.add("dropped", "parent that is no earlier stage of its job", stage.where)
-        for job in stage.jobs:
-            before[job] = stage.id
-        if stage.id in ids:
-            parents[stage.id] = above
-            stands_for[stage.id] = {stage.id}
-            if stage.rdd is not None:
-                makers.setdefault(stage.rdd, []).append(stage.id)
-        elif stage.rdd in makers:
-            stands_for[stage.id] = {makers[stage.rdd][-1]}
-        else:
-            stands_for[stage.id] = above
-    return parents
-
-
-def _listed_parents(
-    stage: log.Stage, before: dict[int, int], findings: Findings
-) -> tuple[int, ...]:
-    """What the log says, or, before Spark 1.4, the stage with the number before in its job."""
-    if stage.parents is not None:
-        return stage.parents
-    last = {before[job] for job in stage.jobs if job in before}
-    if last:
-        findings.add("guessed", "parents that the log does not tell: the stage before", stage.where)
-    return tuple(last)
-
-
-def _follow_ended_jobs(
-    unit: log.Unit, ran: list[log.Stage], parents: dict[int, set[int]], findings: Findings
-) -> None:
-    """Within a SQL execution, let a job that depends on no other one follow those that had ended.
-
-    Spark submits what it can at once, so a job that came after others had ended waited for them: a
-    broadcast, a listing of files, a sample.
-    """
-    if len(unit.jobs) < 2:
-        return
-    job_of = {stage.id: stage.jobs[0] for stage in ran}
-    for job in dict.fromkeys(job_of.values()):
-        own = [stage for stage in ran if stage.jobs[0] == job]
-        inside = {stage.id for stage in own}
-        submitted_ms = unit.jobs[job][0]
-        if submitted_ms is None or any(parents[stage] - inside for stage in inside):
-            continue
-        earlier = {
-            stage
-            for stage, other in job_of.items()
-            if stage < min(inside) and _ended_by(unit, other, submitted_ms)
-        }
-        # Only the last ones of each chain.
-        earlier -= {parent for stage in earlier for parent in parents[stage]}
-        if not earlier:
-            continue
-        for stage in own:
-            if not parents[stage.id]:
-                parents[stage.id] = set(earlier)
-        findings.add(
-            "guessed",
-            "job of a SQL execution follows those that had ended when it came",
-            own[0].where,
-        )
-
-
-def _ended_by(unit: log.Unit, job: int, time_ms: int) -> bool:
-    ended_ms = unit.jobs[job][1]
-    return ended_ms is not None and ended_ms <= time_ms
-
-
 def _draft(
-    application: log.Application,
-    unit: log.Unit,
+    application: Application,
+    unit: Unit,
     stages: tuple[Stage, ...],
     span: _Span,
     findings: Findings,
