@@ -21,9 +21,7 @@ def start(app="app-1", attempt=None, user="ada", version="3.5.0"):
 
 def executor(name, cores=1, at=0, profile=0):
     info = {"Host": "h", "Total Cores": cores, "Resource Profile Id": profile}
-    return event(
-        "ExecutorAdded", **{"Timestamp": at, "Executor ID": name, "Executor Info": info}
-    )
+    return event("ExecutorAdded", **{"Timestamp": at, "Executor ID": name, "Executor Info": info})
 
 
 def removed(name, at):
@@ -141,7 +139,7 @@ def write(path: Path, events) -> Path:
 
 
 def two_stages(app="app-1", at=0, **started):
-    """A whole application: two tasks of 2 s and 3 s, then one of 1 s, on an executor of two cores."""
+    """A whole application: two tasks of 2 s and 3 s, then one of 1 s, on two cores."""
     first, second = stage(0, 2), stage(1, 1, [0])
     return [
         *start(app, **started),

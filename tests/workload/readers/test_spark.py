@@ -207,7 +207,7 @@ def test_a_skipped_stage_stands_for_the_one_that_made_its_data(read):
 def test_an_execution_holds_the_jobs_of_those_inside_it_and_other_jobs_stand_alone(read):
     def whole(number, at, **sql):
         info = stage(number)
-        first, *rest = one_task(number, launch=at + 1, finish=at + 5, at=at)
+        _, *rest = one_task(number, launch=at + 1, finish=at + 5, at=at)
         return [job(number, info, at=at, **sql), *rest]
 
     jobs, findings = read(
@@ -422,7 +422,9 @@ def test_of_a_log_without_an_end_what_it_has_is_kept(read):
         ("guessed", "duration of a task that is not in the log: like the others of its stage"): 1,
     }
     assert places(findings, "dropped", "task has not ended when its log ends") == ["log:7"]
-    assert any(note.endswith("app-1 has no end: it runs, or was cut off") for note in findings.notes)
+    assert any(
+        note.endswith("app-1 has no end: it runs, or was cut off") for note in findings.notes
+    )
 
 
 def test_an_execution_that_may_go_on_has_no_end(read):

@@ -42,7 +42,7 @@ def zstd_frames(data, size=300):
 
 
 # No real logs in the next two formats were at hand: these writers follow the published descriptions
-# (lz4-java's LZ4BlockOutputStream, snappy-java's SnappyOutputStream), with a library for the blocks.
+# (lz4-java's LZ4BlockOutputStream, snappy-java's SnappyOutputStream); a library makes the blocks.
 
 
 def lz4_java(data, size=500, end=True, stored=False):
@@ -109,9 +109,11 @@ def test_of_compressed_data_that_are_cut_the_readable_beginning_is_kept(tmp_path
     path.write_bytes(data[: len(data) * 2 // 3])
     jobs, findings = read(path)
     assert 100 < len(jobs) < 300
-    assert findings.found[
-        "dropped", "compressed data ends in the middle: what follows is lost"
-    ].places[0].startswith(f"{path}:")
+    assert (
+        findings.found["dropped", "compressed data ends in the middle: what follows is lost"]
+        .places[0]
+        .startswith(f"{path}:")
+    )
     with pytest.raises(WorkloadError, match=r"log.inprogress:\d+: "):
         read(path, strict=True)
 
@@ -179,7 +181,7 @@ def rolled(directory, parts, suffix=""):
 
 def test_a_rolling_log_is_read_in_the_order_of_its_numbers(tmp_path):
     lines = WHOLE.splitlines(keepends=True)
-    parts = {number: line for number, line in enumerate(lines, start=1)}
+    parts = dict(enumerate(lines, start=1))
     assert len(parts) == 11
     folder = rolled(tmp_path, parts)
     jobs, findings = read(folder)
@@ -225,6 +227,18 @@ def test_a_directory_of_logs_is_read_as_one_workload_in_order_of_time(tmp_path):
     ]
     assert jobs[2].recorded.finish_s == 64.2
     assert found(findings) == {("dropped", "file is empty"): 1}
+
+
+def test_among_logs_a_file_that_is_something_else_is_left_out_and_named(tmp_path):
+    write_log(tmp_path / "log", two_stages())
+    (tmp_path / "metrics.csv").write_bytes(b"a,b\n1,2\n")
+    folder = rolled(tmp_path, {1: text(two_stages(app="rolled")), 2: b"noise\n" * 9})
+    jobs, findings = read(tmp_path)
+    assert [job.id for job in jobs] == ["rolled/job0", JOBS]
+    finding = findings.found["dropped", "file that holds no Spark events"]
+    assert finding.places == [str(folder / "events_2_app-1"), str(tmp_path / "metrics.csv")]
+    with pytest.raises(WorkloadError, match=r"events_2_app-1: file that holds no Spark events"):
+        read(tmp_path, strict=True)
 
 
 def test_attempts_of_one_application_and_logs_of_one_id_are_told_apart(tmp_path):
@@ -276,7 +290,9 @@ def test_what_is_no_event_log_is_refused_by_name(tmp_path, content):
 
 def test_logs_are_recognised_by_what_they_hold(tmp_path):
     path = tmp_path / "any.txt"
-    assert spark.recognise(b'{"Event":"DBCEventLoggingListenerMetadata","Rollout Number":0}\n', path)
+    assert spark.recognise(
+        b'{"Event":"DBCEventLoggingListenerMetadata","Rollout Number":0}\n', path
+    )
     assert spark.recognise(b'\n {"a": 1, "Event" : "SparkListenerJobStart"}', path)
     assert spark.recognise(b"", tmp_path / "appstatus_app-1")
     assert not spark.recognise(b'{"format":"ganger.jobs","version":1}\n', path)
@@ -319,7 +335,9 @@ def damaged(draw):
             case "byte":
                 data[at] = draw(st.integers(0, 255))
             case "digits":
-                digits = draw(st.sampled_from([b"-1", b"999999999999999999999", b"null", b"1e9", b"{}"]))
+                digits = draw(
+                    st.sampled_from([b"-1", b"999999999999999999999", b"null", b"1e9", b"{}"])
+                )
                 data[at : at + 1] = digits
             case "leave out":
                 del data[at : at + draw(st.integers(1, 400))]

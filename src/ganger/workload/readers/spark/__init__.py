@@ -14,7 +14,7 @@ from ganger.workload.readers.findings import Findings
 from ganger.workload.readers.spark.events import looks_like_events
 from ganger.workload.readers.spark.executors import describe
 from ganger.workload.readers.spark.jobs import Draft, drafts
-from ganger.workload.readers.spark.logs import applications, group, names
+from ganger.workload.readers.spark.logs import NoEventsError, applications, group, names
 
 NAME = "spark"
 
@@ -39,7 +39,7 @@ def read(
             Spark jobs, and every Spark job that belongs to none.
 
     Raises:
-        WorkloadError: naming the file, if one is no event log or nothing can be read.
+        WorkloadError: naming the file, if one cannot be read, or none holds what a job needs.
     """
     if unit not in ("job", "sql"):
         raise WorkloadError(f"unit is {unit!r}; expected 'job' or 'sql'")
@@ -52,7 +52,14 @@ def read(
     described = 0
     incomplete: Path | None = None
     for log in logs:
-        read_now = applications(log, findings, unit == "sql")
+        try:
+            read_now = applications(log, findings, unit == "sql")
+        except NoEventsError:
+            if len(logs) == 1:
+                raise
+            findings.add("dropped", "file that holds no Spark events", str(log.path))
+            incomplete = incomplete or log.path
+            continue
         if not (read_now and read_now[-1].ended):
             incomplete = incomplete or log.path
         for application, name in zip(read_now, names(log, read_now, taken), strict=True):

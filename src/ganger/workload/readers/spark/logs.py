@@ -25,6 +25,10 @@ from ganger.workload.readers.spark.events import (
 _ROLLED = re.compile(r"events_(\d{1,18})_(.*)", re.DOTALL)
 
 
+class NoEventsError(WorkloadError):
+    """A file holds no events at all: it is something else, or noise."""
+
+
 @dataclass(slots=True)
 class Log:
     """The files of one log, in order."""
@@ -81,7 +85,8 @@ def applications(log: Log, findings: Findings, per_execution: bool) -> list[Appl
     """Read a log; nearly always, it holds one application.
 
     Raises:
-        WorkloadError: naming the file, if it holds something else than events.
+        NoEventsError: naming a file, if it holds something else than events.
+        WorkloadError: naming a file, if it cannot be read.
     """
     read: list[Application] = []
     current = Application(findings, per_execution)
@@ -106,7 +111,7 @@ def _another(current: Application, event: Event) -> bool:
 
 
 def _events(log: Log, findings: Findings) -> Iterator[tuple[Event, str]]:
-    for i, path in enumerate(log.files):
+    for path in log.files:
         findings.files += 1
         events = number = 0
         unreadable: tuple[str, str] | None = None
@@ -136,16 +141,17 @@ def _events(log: Log, findings: Findings) -> Iterator[tuple[Event, str]]:
             )
         if number == 0:
             findings.add("dropped", "file is empty", str(path))
+        elif events == 0 and len(log.files) > 1:
+            findings.add("dropped", "file that holds no Spark events", str(path))
         elif events == 0:
-            raise WorkloadError(
+            raise NoEventsError(
                 f"{path}: holds no Spark events; expected lines like "
                 '{"Event":"SparkListenerLogStart", ...}'
             )
         if unreadable is not None:
-            last = i == len(log.files) - 1
-            findings.add(
-                "dropped", "last line is cut off" if last else unreadable[0], unreadable[1]
-            )
+            reason, where = unreadable
+            last = path == log.files[-1]
+            findings.add("dropped", "last line is cut off" if last else reason, where)
 
 
 def names(log: Log, applications: Sequence[Application], taken: set[str]) -> Iterator[str]:
