@@ -237,7 +237,7 @@ def test_among_logs_a_file_that_is_something_else_is_left_out_and_named(tmp_path
     assert [job.id for job in jobs] == ["rolled/job0", JOBS]
     finding = findings.found["dropped", "file that holds no Spark events"]
     assert finding.places == [str(folder / "events_2_app-1"), str(tmp_path / "metrics.csv")]
-    with pytest.raises(WorkloadError, match=r"events_2_app-1: file that holds no Spark events"):
+    with pytest.raises(WorkloadError, match=r"events_2_app-1:1: line is not an event"):
         read(tmp_path, strict=True)
 
 
