@@ -41,7 +41,16 @@ def read(tmp_path):
 
 
 def found(findings):
-    return {(action, reason): each.count for (action, reason), each in findings.found.items()}
+    """What was altered, and how often."""
+    return {
+        (action, reason): each.count
+        for (action, reason), each in findings.found.items()
+        if action != "noted"
+    }
+
+
+def noted(findings):
+    return {reason: each.count for (a, reason), each in findings.found.items() if a == "noted"}
 
 
 def places(findings, action, reason):
@@ -77,6 +86,7 @@ def test_a_job_has_its_stages_edges_durations_and_what_was_recorded(read):
     assert found(findings) == {}
     assert (findings.version, findings.files, findings.rows) == ("3.5.0", 1, 11)
     assert findings.notes == ["app-1: task slots: 2 at 0.0 s"]
+    assert (findings.executors, findings.epoch_s) == (2, 5.0)
 
 
 def test_what_a_slot_did_before_decides_where_a_duration_goes():
@@ -119,6 +129,7 @@ def test_a_level_is_the_slots_that_the_application_had_when_the_tasks_started(re
     (wave,) = jobs[0].stages[0].durations.levels
     assert wave.executors == 4  # the mean of 2, 6, 6 and 4, rounded to even
     assert findings.notes == ["app-1: task slots: 2 at 0.0 s, 6 at 1.0 s, 4 at 2.5 s"]
+    assert findings.executors == 6
 
 
 def test_slots_are_what_the_resource_profile_and_the_settings_leave_room_for(read):
@@ -173,7 +184,7 @@ def test_skipped_stages_are_left_out_and_their_edges_bridged(read):
     edges = {stage.id: stage.parents for stage in jobs[0].stages}
     assert edges == {"0": (), "3": ("0",), "4": ("3",)}
     assert found(findings) == {}
-    assert "2 stages were skipped by Spark: left out, their edges bridged" in findings.notes
+    assert noted(findings) == {"stage that Spark skipped: its edges are bridged": 2}
 
 
 def test_a_skipped_stage_stands_for_the_one_that_made_its_data(read):
@@ -228,7 +239,7 @@ def test_an_execution_holds_the_jobs_of_those_inside_it_and_other_jobs_stand_alo
     assert [stage.parents for stage in jobs[0].stages] == [(), ("0",)]
     reason = "job of a SQL execution follows those that had ended when it came"
     assert found(findings) == {("guessed", reason): 1}
-    assert "1 jobs or SQL executions had no task to run: left out" in findings.notes
+    assert noted(findings) == {"job or SQL execution without a task to run": 1}
 
 
 def test_jobs_of_an_execution_that_ran_side_by_side_do_not_follow_each_other(read):
@@ -396,7 +407,7 @@ def test_a_barrier_stage_is_a_gang_that_takes_as_long_as_its_longest_task(read):
     )
     (only,) = jobs[0].stages
     assert (only.gang, only.task_count, only.durations) == (True, 2, Pool((1.5,)))
-    assert "1 barrier stages are gangs; each takes as long as its longest task" in findings.notes
+    assert noted(findings) == {"barrier stage: a gang as long as its longest task": 1}
 
 
 def test_of_a_log_without_an_end_what_it_has_is_kept(read):
@@ -422,9 +433,7 @@ def test_of_a_log_without_an_end_what_it_has_is_kept(read):
         ("guessed", "duration of a task that is not in the log: like the others of its stage"): 1,
     }
     assert places(findings, "dropped", "task has not ended when its log ends") == ["log:7"]
-    assert any(
-        note.endswith("app-1 has no end: it runs, or was cut off") for note in findings.notes
-    )
+    assert noted(findings) == {"log without an end: its application runs, or it was cut": 1}
 
 
 def test_an_execution_that_may_go_on_has_no_end(read):
@@ -618,7 +627,7 @@ def test_a_second_start_or_end_of_a_job_is_not_another_job(read):
 def test_an_application_without_a_job_is_no_error(read):
     jobs, findings = read(*start(), END)
     assert jobs == []
-    assert [note.rpartition(": ")[2] for note in findings.notes] == ["application app-1 has no job"]
+    assert noted(findings) == {"application without a job": 1}
 
 
 def test_a_log_that_ends_before_a_task_of_a_job_is_an_error_that_names_it(read):

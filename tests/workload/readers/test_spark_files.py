@@ -28,7 +28,12 @@ def read(spec, **options):
 
 
 def found(findings):
-    return {(action, reason): each.count for (action, reason), each in findings.found.items()}
+    """What was altered, and how often."""
+    return {
+        (action, reason): each.count
+        for (action, reason), each in findings.found.items()
+        if action != "noted"
+    }
 
 
 WHOLE = text(two_stages())
@@ -226,6 +231,7 @@ def test_a_directory_of_logs_is_read_as_one_workload_in_order_of_time(tmp_path):
         ("late/job0", 60.0),
     ]
     assert jobs[2].recorded.finish_s == 64.2
+    assert findings.executors == 2  # no two of them ran at once
     assert found(findings) == {("dropped", "file is empty"): 1}
 
 

@@ -54,9 +54,13 @@ def counts(findings, action):
     return {reason: each.count for (a, reason), each in findings.found.items() if a == action}
 
 
+def altered(findings):
+    return {key: each for key, each in findings.found.items() if key[0] != "noted"}
+
+
 def test_durations_and_times_are_those_of_the_nvidia_profiling_tool(directory):
     (job,), findings = read(directory / "rapids_join_eventlog.zstd")
-    assert findings.found == {}
+    assert altered(findings) == {}
     stages = {stage.id: stage for stage in job.stages}
     with open(directory / "expected" / "rapids_join_eventlog_stagemetricsagg_expectation.csv") as f:
         for row in csv.DictReader(f):
@@ -73,7 +77,7 @@ def test_durations_and_times_are_those_of_the_nvidia_profiling_tool(directory):
 def test_jobs_stages_and_durations_are_those_of_sparklens(directory):
     name = "sparklens_local-1532512550423"
     jobs, findings = read(directory / name)
-    assert findings.found == {}
+    assert altered(findings) == {}
     with open(directory / "expected" / f"{name}.sparklens.json") as file:
         expected = json.load(file)
     by_number = {job.id.rpartition("job")[2]: job for job in jobs}
@@ -160,8 +164,8 @@ def test_what_was_found_in_a_log_of_lost_executors(directory):
 
 def test_spark_4_jobs_that_ran_together_overlap(directory):
     jobs, findings = read(directory / OWN_SHARED)
-    assert findings.version == "4.3.0"
-    assert findings.found == {}
+    assert (findings.version, findings.executors) == ("4.3.0", 4)
+    assert altered(findings) == {}
     assert len(jobs) == 11
     assert [len(job.stages) for job in jobs] == [1, 1] + 9 * [2]
     last = max(stage.durations.levels[0].executors for job in jobs for stage in job.stages)

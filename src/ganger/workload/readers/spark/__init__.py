@@ -11,15 +11,16 @@ from typing import Literal
 from ganger.errors import WorkloadError
 from ganger.workload.model import Job, Recorded
 from ganger.workload.readers.findings import Findings
+from ganger.workload.readers.spark.application import Application
 from ganger.workload.readers.spark.events import looks_like_events
-from ganger.workload.readers.spark.executors import describe
+from ganger.workload.readers.spark.executors import Executor, SlotCount, describe
 from ganger.workload.readers.spark.jobs import Draft, drafts
 from ganger.workload.readers.spark.logs import NoEventsError, applications, group, names
 
 NAME = "spark"
 
-_DESCRIBED = 20
-"""Applications whose executors are told one by one."""
+_NOTES = 20
+"""At most, of applications whose executors are told one by one."""
 
 
 def recognise(head: bytes, path: Path) -> bool:
@@ -44,12 +45,11 @@ def read(
     if unit not in ("job", "sql"):
         raise WorkloadError(f"unit is {unit!r}; expected 'job' or 'sql'")
     logs = group(paths, findings)
-    findings.format = NAME
+    findings.format = "Spark event log"
     jobs: list[tuple[str, str | None, Draft]] = []
+    executors: list[Executor] = []
     taken: set[str] = set()
     versions: set[str] = set()
-    skipped = empty = gangs = 0
-    described = 0
     incomplete: Path | None = None
     for log in logs:
         try:
@@ -58,46 +58,41 @@ def read(
             if len(logs) == 1:
                 raise
             findings.add("dropped", "file that holds no Spark events", str(log.path))
-            incomplete = incomplete or log.path
-            continue
+            read_now = []
         if not (read_now and read_now[-1].ended):
             incomplete = incomplete or log.path
         for application, name in zip(read_now, names(log, read_now, taken), strict=True):
-            versions.add(application.version)
             made = drafts(application, findings, str(log.path))
-            jobs += [(f"{name}/{draft.name}", application.user, draft) for draft in made.jobs]
-            empty += made.empty
-            skipped += made.skipped
-            gangs += made.gangs
-            notes = findings.notes
-            if not application.ended:
-                notes.append(f"{log.path}: application {name} has no end: it runs, or was cut off")
-            if not made.jobs:
-                notes.append(f"{log.path}: application {name} has no job")
-            else:
-                described += 1
-                if described <= _DESCRIBED:
-                    begin = min(draft.arrival_ms for draft in made.jobs)
-                    notes.append(f"{name}: task slots: {describe(made.slots, begin)}")
+            jobs += [(f"{name}/{draft.name}", application.user, draft) for draft in made]
+            executors += application.lives
+            versions.add(application.version)
+            _note(application, name, made, str(log.path), findings)
     if not jobs and incomplete is not None:
         raise WorkloadError(f"{incomplete}: no task of a job ended in it; expected a longer log")
     findings.version = ", ".join(sorted(versions - {""}))
-    if described > _DESCRIBED:
-        findings.notes.append(f"{described - _DESCRIBED} more applications with task slots")
-    for count, what in (
-        (skipped, "stages were skipped by Spark: left out, their edges bridged"),
-        (empty, "jobs or SQL executions had no task to run: left out"),
-        (gangs, "barrier stages are gangs; each takes as long as its longest task"),
-    ):
-        if count:
-            findings.notes.append(f"{count} {what}")
+    findings.executors = SlotCount(executors).most() or None
     return _from_zero(jobs, findings)
+
+
+def _note(
+    application: Application, name: str, made: list[Draft], where: str, findings: Findings
+) -> None:
+    if not application.ended:
+        findings.add("noted", "log without an end: its application runs, or it was cut", where)
+    if not made:
+        findings.add("noted", "application without a job", where)
+    elif len(findings.notes) < _NOTES:
+        begin_ms = min(draft.arrival_ms for draft in made)
+        slots = describe(SlotCount(application.lives), begin_ms)
+        findings.notes.append(f"{name}: task slots: {slots}")
 
 
 def _from_zero(jobs: list[tuple[str, str | None, Draft]], findings: Findings) -> list[Job]:
     """Sort jobs by arrival and count time from the first one."""
     jobs.sort(key=lambda job: job[2].arrival_ms)
     zero_ms = jobs[0][2].arrival_ms if jobs else 0
+    if jobs:
+        findings.epoch_s = zero_ms / 1000.0
     return [
         Job(
             id=name,

@@ -82,6 +82,7 @@ class Application:
         self.user: str | None = None
         self.started = False
         self.ended = False
+        self.ended_ms: int | None = None
         self.events = 0
         self.task_cpus = 1
         self.profiles: dict[int, ResourceProfile] = {}
@@ -137,8 +138,8 @@ class Application:
             case ApplicationStart():
                 self.started = True
                 self.id, self.attempt, self.user = event.id, event.attempt, event.user
-            case ApplicationEnd():
-                self.ended = True
+            case ApplicationEnd(time=time):
+                self.ended, self.ended_ms = True, time
 
     def close(self) -> None:
         """Finish what has no end, and say so."""
@@ -148,6 +149,9 @@ class Application:
         for where in self._running.values():
             self.findings.add("dropped", "task has not ended when its log ends", where)
         self._running.clear()
+        ended_ms = max(self.ended_ms or 0, max(self.tasks.finish_ms, default=0))
+        for life in self.lives:
+            life.removed_ms = max(life.added_ms, min(life.removed_ms, ended_ms))
 
     def has_ended(self, job: int) -> bool:
         return self.jobs[job].ended

@@ -27,7 +27,7 @@ def link(unit: Unit, has_ended: Callable[[int], bool], findings: Findings) -> No
         elif "JobFailed" in unit.results:
             findings.add("dropped", "stage that did not run, of a job that failed", stage.where)
         else:
-            unit.skipped += 1
+            findings.add("noted", "stage that Spark skipped: its edges are bridged", stage.where)
     unit.parents = _parents(unit, set(ran), findings)
     unit.stages = ran
     _follow_ended_jobs(unit, findings)

@@ -35,7 +35,7 @@ class ApplicationStart(Struct, kw_only=True):
 
 
 class ApplicationEnd(Struct, kw_only=True):
-    pass
+    time: Ms | None = field(name="Timestamp", default=None)
 
 
 class Environment(Struct, kw_only=True):

@@ -19,7 +19,8 @@ IDLE_MS = 100
 """A slot that was free for longer than this was idle. What is shorter is the time that Spark needs
 to hand out the next task."""
 
-_FOREVER = 1 << 62
+FOREVER = 1 << 62
+"""When an executor is removed whose end, or whose application's, is not known yet."""
 
 
 @dataclass(slots=True)
@@ -30,7 +31,7 @@ class Executor:
     """None: the log does not say that it was added."""
     profile: int
     added_ms: int
-    removed_ms: int = _FOREVER
+    removed_ms: int = FOREVER
     slots: int = 0
 
 
@@ -63,15 +64,14 @@ def most_at_once(spans: Iterable[tuple[int, int]]) -> int:
 
 
 class SlotCount:
-    """The slots of all executors, as a function of time."""
+    """The slots of executors, as a function of time."""
 
     def __init__(self, executors: Iterable[Executor]) -> None:
         changes: dict[int, int] = {}
         for executor in executors:
-            changes[executor.added_ms] = changes.get(executor.added_ms, 0) + executor.slots
-            if executor.removed_ms < _FOREVER:
-                end = max(executor.removed_ms, executor.added_ms)
-                changes[end] = changes.get(end, 0) - executor.slots
+            begin, end = executor.added_ms, executor.removed_ms
+            changes[begin] = changes.get(begin, 0) + executor.slots
+            changes[end] = changes.get(end, 0) - executor.slots
         self.times = sorted(changes)
         self.counts = list(accumulate(changes[time] for time in self.times))
 
@@ -79,6 +79,9 @@ class SlotCount:
         """Slots at a moment; 0 before the first executor came."""
         i = bisect_right(self.times, time_ms)
         return self.counts[i - 1] if i else 0
+
+    def most(self) -> int:
+        return max(self.counts, default=0)
 
 
 class Slots:
@@ -117,7 +120,7 @@ class Slots:
 
 
 def describe(count: SlotCount, from_ms: int, most: int = 6) -> str:
-    """The slots over time, for people: "4 slots at 0 s, 8 at 12 s"; at most so many steps."""
+    """The slots over time, for people: "4 at 0.0 s, 8 at 12.5 s"; at most so many steps."""
     steps: list[tuple[float, int]] = []
     for time, slots in zip(count.times, count.counts, strict=True):
         at_s = max(0, time - from_ms) / 1000.0
@@ -125,6 +128,8 @@ def describe(count: SlotCount, from_ms: int, most: int = 6) -> str:
             steps[-1] = (at_s, slots)
         elif not steps or steps[-1][1] != slots:
             steps.append((at_s, slots))
+    if steps and steps[-1][1] == 0:  # the end of the application
+        steps.pop()
     text = ", ".join(f"{slots} at {at_s:.1f} s" for at_s, slots in steps[:most])
     return text if len(steps) <= most else f"{text}, ... {len(steps) - most} more changes"
 

@@ -48,41 +48,23 @@ class _Span:
     last_ms: int
 
 
-@dataclass(slots=True)
-class Drafts:
-    """What became of one application."""
-
-    slots: SlotCount
-    jobs: list[Draft] = field(default_factory=list)
-    empty: int = 0
-    """Units that ran no task because they had none to run."""
-    skipped: int = 0
-    """Stages that Spark skipped."""
-    gangs: int = 0
-    """Barrier stages."""
-
-
-def drafts(application: Application, findings: Findings, where: str) -> Drafts:
+def drafts(application: Application, findings: Findings, where: str) -> list[Draft]:
     """The jobs of one application; `where` names its log."""
-    result = Drafts(_count_slots(application, findings, where))
-    measured, spans = _measure(application, result.slots)
+    _count_slots(application, findings, where)
+    measured, spans = _measure(application)
+    made = []
     for index, unit in enumerate(application.units):
-        result.skipped += unit.skipped
-        if not unit.jobs:
-            result.empty += 1
-            continue
-        stages = _stages(application, index, measured, findings, result)
-        if not stages:
-            if unit.lost:
-                findings.add("dropped", "job of which no duration is in the log", unit.where)
-            else:
-                result.empty += 1
-            continue
-        result.jobs.append(_draft(application, unit, stages, spans[index], findings))
-    return result
+        stages = _stages(application, index, measured, findings)
+        if stages:
+            made.append(_draft(application, unit, stages, spans[index], findings))
+        elif unit.lost:
+            findings.add("dropped", "job of which no duration is in the log", unit.where)
+        else:
+            findings.add("noted", "job or SQL execution without a task to run", unit.where)
+    return made
 
 
-def _count_slots(application: Application, findings: Findings, where: str) -> SlotCount:
+def _count_slots(application: Application, findings: Findings, where: str) -> None:
     """Give every executor its slots, from its cores or, if they are unknown, from what it ran."""
     unknown = [i for i, life in enumerate(application.lives) if life.cores is None]
     spans: dict[int, list[tuple[int, int]]] = {i: [] for i in unknown}
@@ -98,16 +80,16 @@ def _count_slots(application: Application, findings: Findings, where: str) -> Sl
         else:
             profile = application.profiles.get(life.profile)
             life.slots = slots_of(life, profile, application.task_cpus)
-    return SlotCount(application.lives)
 
 
 def _measure(
-    application: Application, count: SlotCount
+    application: Application,
 ) -> tuple[dict[tuple[int, int], _Measured], dict[int, _Span]]:
     """Go through all tasks by launch time, and sort their durations by stage and kind."""
     tasks = application.tasks
     measured: dict[tuple[int, int], _Measured] = {}
     spans: dict[int, _Span] = {}
+    count = SlotCount(application.lives)
     slots = [Slots(life.slots) for life in application.lives]
     launches = np.frombuffer(tasks.launch_ms, np.int64) if len(tasks) else np.empty(0, np.int64)
     for i in np.argsort(launches, kind="stable").tolist():
@@ -133,7 +115,6 @@ def _stages(
     index: int,
     measured: dict[tuple[int, int], _Measured],
     findings: Findings,
-    result: Drafts,
 ) -> tuple[Stage, ...]:
     """The stages of a unit of which there are durations, with the edges between them."""
     unit = application.units[index]
@@ -151,7 +132,8 @@ def _stages(
                 stage.where,
                 stage.tasks - known,
             )
-        result.gangs += stage.barrier
+        if stage.barrier:
+            findings.add("noted", "barrier stage: a gang as long as its longest task", stage.where)
         stages.append(
             Stage(
                 id=str(stage.id),

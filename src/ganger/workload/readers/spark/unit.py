@@ -41,7 +41,5 @@ class Unit:
     stages: dict[int, Stage] = field(default_factory=dict)
     parents: dict[int, set[int]] = field(default_factory=dict)
     """The edges between the stages; known when the unit has ended."""
-    skipped: int = 0
-    """Stages whose output was there already."""
     lost: int = 0
     """Stages that ran, or would have run, of which the log has no duration."""
