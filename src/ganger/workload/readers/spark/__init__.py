@@ -29,7 +29,7 @@ def recognise(head: bytes, path: Path) -> bool:
 
 
 def read(
-    paths: Sequence[Path], findings: Findings, unit: Literal["job", "sql"] = "job"
+    paths: Sequence[Path], findings: Findings, *, unit: Literal["job", "sql"] = "job"
 ) -> list[Job]:
     """Read event logs, sorted by the time jobs were submitted; the first is submitted at 0.
 
