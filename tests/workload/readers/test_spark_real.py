@@ -194,10 +194,16 @@ def test_logs_of_one_id_and_all_attempts_are_read_together(directory, logs):
     assert all(job.arrival_s >= 0.0 for job in jobs)
 
 
-def test_the_jobs_of_a_log_can_be_simulated(directory):
-    jobs, _ = read(directory / OWN_SHARED)
-    result = simulate(Cluster(executors=4), Workload(tuple(jobs)), parse_scheduler("fair"))
+@pytest.mark.parametrize(
+    "name", [OWN_SHARED, "own_runs/app-20261130203147-0004", "eventlog_v2_local-1623876083964"]
+)
+def test_simulated_again_jobs_take_about_as_long_as_they_did(directory, name):
+    jobs, findings = read(directory / name)
+    recorded = [job.recorded.finish_s - job.arrival_s for job in jobs]
+    cluster = Cluster(executors=findings.executors, move_delay_s=0.0)
+    result = simulate(cluster, Workload(tuple(jobs)), parse_scheduler("fair"))
     assert result.finished == len(jobs)
+    assert result.mean_jct_s == pytest.approx(sum(recorded) / len(recorded), rel=0.05)
 
 
 def test_every_log_is_recognised(logs):

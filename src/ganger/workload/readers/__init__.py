@@ -37,8 +37,8 @@ class Reader(Protocol):
 
 READERS: dict[str, Reader] = {
     "jobs": jobs,
-    "spark": spark,
     "swf": swf,
+    "spark": spark,
 }
 """In the order in which they are asked whether they recognise a file."""
 
