@@ -1,5 +1,7 @@
 """How the events of a Spark log become jobs."""
 
+import tracemalloc
+
 import pytest
 from spark_logs import (
     END,
@@ -132,6 +134,12 @@ def test_a_level_is_the_slots_that_the_application_had_when_the_tasks_started(re
     assert findings.executors == 6
 
 
+def test_an_executor_that_is_added_again_does_not_count_twice(read):
+    jobs, findings = read(*start(), executor("1", 2), executor("1", 4, at=500), *one_task(0), END)
+    assert jobs[0].stages[0].durations.levels[0].executors == 2  # as the task was launched
+    assert findings.executors == 4
+
+
 def test_slots_are_what_the_resource_profile_and_the_settings_leave_room_for(read):
     eight = Executor(cores=8, profile=0, added_ms=0)
     two_cpus = ResourceProfile(id=0, task={"cpus": Requested(amount=2.0)})
@@ -261,6 +269,47 @@ def test_jobs_of_an_execution_that_ran_side_by_side_do_not_follow_each_other(rea
     )
     assert [stage.parents for stage in jobs[0].stages] == [(), ()]
     assert found(findings) == {}
+
+
+def test_of_thousands_of_jobs_of_an_execution_each_follows_a_few(read):
+    """Two waves of jobs side by side: every one of the second had to wait for all of the first."""
+    count = 2_000
+    events = [*start(), executor("1", count), sql_start(0)]
+    for first, at in ((0, 0), (count, 1_000)):
+        numbers = range(first, first + count)
+        infos = [stage(number) for number in numbers]
+        events += [job(n, info, at=at, sql=0) for n, info in zip(numbers, infos, strict=True)]
+        events += [submitted(info, at) for info in infos]
+        events += [task(number, number, at + 1, at + 2, index=0) for number in numbers]
+        events += [job_end(number, at + 3) for number in numbers]
+    (query,), _ = read(*events, sql_end(0), END, unit="sql")
+    assert len(query.stages) == 2 * count
+    assert {len(stage.parents) for stage in query.stages[:count]} == {0}
+    assert {len(stage.parents) for stage in query.stages[count:]} == {64}
+
+
+def test_memory_does_not_grow_with_the_stages_that_jobs_skip(tmp_path):
+    """An iterative computation: every job lists, and skips, all stages so far under new numbers."""
+    events = [*start(), executor("1")]
+    number = 0
+    for iteration in range(200):
+        infos = [stage(number + i, parents=[number + i - 1] if i else []) for i in range(iteration)]
+        last = stage(number + iteration, parents=[number + iteration - 1] if iteration else [])
+        at = iteration * 100
+        events += [job(iteration, *infos, last, at=at), submitted(last, at)]
+        events += [task(iteration, number + iteration, at, at + 50, index=0)]
+        events += [job_end(iteration, at + 60)]
+        number += iteration + 1
+    path = write(tmp_path / "log", [*events, END])
+    findings = Findings()
+    tracemalloc.start()
+    jobs = spark.read([path], findings)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [len(job.stages) for job in jobs] == [1] * 200
+    assert noted(findings) == {"stage that Spark skipped: its edges are bridged": 199 * 200 // 2}
+    assert path.stat().st_size > 2.5e6
+    assert peak < 4e6, peak  # of which the buffer of the file is most; 20,000 stages take 16e6
 
 
 def test_failed_killed_and_speculative_attempts_are_counted_and_only_successes_kept(read):

@@ -122,6 +122,9 @@ class Application:
                     unit = self.units[self._executions[execution]]
                     unit.finished_ms = time
             case ExecutorAdded(time=time, id=name, info=executor):
+                if name in self.executors:  # the same one again: it does not count twice
+                    before = self.lives[self.executors[name]]
+                    before.removed_ms = min(before.removed_ms, time)
                 self.executors[name] = len(self.lives)
                 self.lives.append(Executor(executor.cores, executor.profile, time))
             case ExecutorRemoved(time=time, id=name):

@@ -1,9 +1,14 @@
 """Which stages of a unit depend on which, among those that left durations in the log."""
 
 from collections.abc import Callable
+from itertools import islice
 
 from ganger.workload.readers.findings import Findings
 from ganger.workload.readers.spark.unit import Stage, Unit
+
+_MOST = 64
+"""Stages that a stage follows at most by a guess: enough for what Spark does, and for a file that
+is made to fill the memory."""
 
 
 def link(unit: Unit, has_ended: Callable[[int], bool], findings: Findings) -> None:
@@ -89,17 +94,21 @@ def _follow_ended_jobs(unit: Unit, findings: Findings) -> None:
         own.setdefault(stage.jobs[0], []).append(stage)
     ended = sorted((end, job) for job, (_, end) in unit.jobs.items() if end is not None)
     came = sorted((begin, job) for job, (begin, _) in unit.jobs.items() if begin is not None)
-    last: set[int] = set()  # of the jobs that have ended, the stages that none of them follows
+    # Of the jobs that have ended, the stages that none of them follows, the latest to end last.
+    last: dict[int, None] = {}
     i = 0
     for submitted_ms, job in came:
         while i < len(ended) and ended[i][0] <= submitted_ms:
-            done = {stage.id for stage in own.get(ended[i][1], ())}
-            last = (last | done).difference(*(parents[stage] for stage in done))
+            done = [stage.id for stage in own.get(ended[i][1], ())]
+            last |= dict.fromkeys(done)
+            for parent in {parent for stage in done for parent in parents[stage]}:
+                last.pop(parent, None)
             i += 1
         inside = {stage.id for stage in own.get(job, ())}
         if not inside or any(parents[stage] - inside for stage in inside):
             continue
-        earlier = {stage for stage in last if stage < min(inside)}  # keeps out cycles
+        least = min(inside)  # a parent has a lower number, which keeps out cycles
+        earlier = {stage for stage in islice(reversed(last), _MOST) if stage < least}
         if not earlier:
             continue
         for root in inside:
