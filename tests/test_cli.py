@@ -562,3 +562,67 @@ def test_the_commands_in_the_readme_parse():
     assert commands
     for command in commands:
         cli._parse(shlex.split(command, comments=True))
+
+
+# --- inspect
+
+
+SWF = "; MaxProcs: 8\n" + "".join(
+    f"{i} {600 * i} 3 60 {4 * i} -1 -1 {4 * i} 100 -1 1 7 1 -1 -1 -1 -1 -1\n" for i in range(1, 4)
+)
+
+
+@pytest.fixture
+def swf(tmp_path):
+    """A log of three jobs of 4, 8 and 12 processors, and a dirty line."""
+    path = tmp_path / "three.swf"
+    path.write_text(SWF + "dirt\n")
+    return path
+
+
+def test_inspect_tells_what_is_in_a_log_what_was_dropped_and_what_cannot_run(ganger_command, swf):
+    status, out, _ = ganger_command("inspect", swf)
+
+    assert status == 0
+    assert "Standard Workload Format, 4 rows in 1 file" in out
+    assert re.search(r"^jobs +3, 3 with gangs$", out, re.MULTILINE)
+    assert f"dropped 1: fewer than 18 columns ({swf}:5)" in out
+    assert "error: 1 job can never run on 8 executors: at once '3' asks for 12" in out
+    assert "▁" not in out
+
+
+def test_inspect_prints_one_json_object(ganger_command, swf):
+    told = json.loads(ganger_command("inspect", swf, "--executors", 16, "--json")[1])
+
+    assert (told["jobs"], told["tasks"], told["executors"], told["verdicts"]) == (3, 24, 16, [])
+    assert told["load"] == pytest.approx(24 * 60 / (1200 * 16))
+    assert told["findings"][0]["places"] == [f"{swf}:5"]
+
+
+def test_inspect_draws_lines_on_a_terminal(ganger_command, swf, monkeypatch):
+    monkeypatch.setattr(cli, "_draws", lambda: True)
+    _, out, _ = ganger_command("inspect", swf)
+
+    assert re.search(r"^tasks of a job .* █.*█$", out, re.MULTILINE)
+
+
+def test_strict_inspection_refuses_a_dirty_log(ganger_command, swf):
+    status, out, err = ganger_command("inspect", swf, "--strict")
+
+    assert (status, out) == (2, "")
+    assert err == f"ganger: {swf}:5: fewer than 18 columns; dropped without --strict\n"
+
+
+def test_what_can_never_run_is_refused_before_a_run_and_the_rest_is_told(ganger_command, swf):
+    status, out, err = ganger_command("simulate", "--workload", swf, "--executors", 8)
+
+    assert (status, out) == (2, "")
+    assert "1 dropped: fewer than 18 columns" in err
+    assert err.endswith("1 job can never run on 8 executors: at once '3' asks for 12\n")
+    for command in ("tune --episodes 2", "train --minutes 1 --run-dir never", "simulate --jobs 2"):
+        status, _, err = ganger_command(
+            *command.split(), "--workload", swf, "--executors", 3, "--interarrival", 100
+        )
+        assert status == 2, command
+        assert "can never run on 3 executors" in err
+    assert not Path("never").exists()
