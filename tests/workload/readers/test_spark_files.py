@@ -85,6 +85,12 @@ CONTAINERS = {
 }
 
 
+def test_what_snappy_java_wrote_is_decompressed():
+    written = bytes.fromhex("82534e41505059000000000100000001000000090718666f6f6261720a")
+    assert list(codecs.snappy_blocks(iter([written]))) == [b"foobar\n"]
+    assert snappy_java(b"foobar\n") == written
+
+
 @pytest.mark.parametrize("container", CONTAINERS)
 def test_every_container_holds_the_same_jobs(tmp_path, container):
     path = tmp_path / "log"

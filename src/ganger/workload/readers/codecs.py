@@ -13,8 +13,8 @@ and ends with a block of length 0; another stream may follow.
 big-endian numbers of 4 bytes, its version and the oldest compatible one; then blocks, each 4 bytes
 big-endian, the bytes that follow, and one raw snappy block. Headers may come again.
 
-Both descriptions are from the documentation and the sources' comments of these projects
-(github.com/lz4/lz4-java, github.com/xerial/snappy-java).
+Sources: github.com/lz4/lz4-java (its pull request 181 is about the 28 bits) and
+github.com/xerial/snappy-java. That snappy's numbers are big-endian is not written there; it shows.
 """
 
 import struct
