@@ -1,6 +1,8 @@
 """Batch heuristics: small schedules by hand, and what backfilling must never do."""
 
+import gzip
 import math
+import time
 
 import numpy as np
 import pytest
@@ -118,6 +120,29 @@ def test_formulas():
     assert of("f4") == 100 * 2 + 530000 * 3
     for name in BATCH_ORDERS:
         assert math.isfinite(of(name, r=0.0, n=1.0, s=0.0, w=0.0)), name
+
+
+# ---------------------------------------------------------------- a real log
+def test_a_log_of_28_thousand_jobs_runs_in_seconds(shared_dir):
+    path = shared_dir / "data" / "swf" / "KTH-SP2-1996.swf.gz"
+    if not path.is_file():
+        pytest.skip(f"{path} is absent")
+    jobs = []
+    with gzip.open(path, "rt") as lines:
+        for line in lines:
+            if not line.startswith(";"):
+                name, submit_s, _, run_s, _, _, _, processors, asked_s, *_ = line.split()
+                one = gang("g", int(processors), float(run_s), limit_s=float(asked_s))
+                jobs.append(job(name, float(submit_s), one))
+    workload, cluster = Workload(tuple(jobs)), Cluster(executors=100)
+    simulate(cluster, Workload(tuple(jobs[:9])), parse_scheduler("fcfs"))  # compiles
+    begin = time.perf_counter()
+    result = simulate(cluster, workload, parse_scheduler("fcfs:backfill=easy"))
+    assert time.perf_counter() - begin < 30
+    assert result.finished == 28_481
+    run_s = result.finish_s - result.first_start_s
+    slowdown = np.maximum(result.jct_s / np.maximum(run_s, 10.0), 1.0)
+    assert slowdown.mean() == pytest.approx(92.69, abs=0.01)
 
 
 # ---------------------------------------------------------------- beside jobs of tasks
