@@ -9,13 +9,16 @@ import copy
 import json
 
 import jsonschema
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.errors import WorkloadError
+from ganger.schedulers import Fifo
+from ganger.simulator.simulate import Cluster, simulate
 from ganger.testing import check_reader
-from ganger.workload import Demand, Recorded, Workload
+from ganger.workload import Demand, Job, Recorded, Workload
 from ganger.workload.readers import wfformat
 from ganger.workload.readers.findings import Findings
 
@@ -299,6 +302,31 @@ def test_a_makespan_below_0_is_dropped(read):
     job, findings = read(instance)
     assert job.recorded is None
     assert only_finding(findings)[:2] == ("dropped", "makespan that is no time")
+
+
+def test_start_times_say_nothing_of_order(read):
+    # The child is said to start together with its parents.
+    instance = with_metrics()
+    for task in instance["workflow"]["execution"]["tasks"]:
+        task["executedAt"] = "2024-03-01T10:00:00Z"
+    assert {stage.id: stage.parents for stage in read(instance)[0].stages} == GRAPH
+
+
+def test_a_task_of_no_time_happens_in_order_and_takes_none(read):
+    # "a" takes none: 12.5 + 40 + 0.001 are left of the longest chain. Without "b", whatever waits
+    # for "a" starts at once.
+    job, _ = read(nested())
+    assert makespan_s(job) == pytest.approx(52.501)
+    instance = edited(nested(), execution=True, index=3, runtimeInSeconds=0)
+    job, _ = read(instance)
+    assert makespan_s(job) == pytest.approx(40.001)
+
+
+def makespan_s(job):
+    """On two executors that will do for any task."""
+    stages = tuple(msgspec.structs.replace(stage, demand=None) for stage in job.stages)
+    workload = Workload((Job(id=job.id, arrival_s=0.0, stages=stages),))
+    return simulate(Cluster(executors=2, move_delay_s=0.0), workload, Fifo()).makespan_s
 
 
 def without_execution():
