@@ -1,4 +1,6 @@
+import io
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,22 +62,99 @@ def test_a_malformed_seed_is_refused(spec):
         load_source(spec)
 
 
-@pytest.mark.parametrize("spec", ["", "nonsense", "tpch", "tpch:", "jobs:", "x.csv", "swf:x"])
+@pytest.mark.parametrize("spec", ["", "nonsense", "tpch", "tpch:", "jobs:", "x.csv", "swf:", "swf"])
 def test_an_unknown_specification_names_the_choices(spec):
     with pytest.raises(
-        WorkloadError, match=r"expected synthetic, synthetic:seed=N, tpch:DIR, FILE"
+        WorkloadError, match=r"expected synthetic, .*tpch:DIR, PATH, or FORMAT:PATH with jobs, swf"
     ):
         load_source(spec)
 
 
-def test_native_files_are_recognised_by_name_and_forced_by_prefix(tmp_path):
-    for name, prefix in [("w.jobs.jsonl", ""), ("w.jobs.jsonl.zst", ""), ("w.json", "jobs:")]:
+def test_native_files_are_recognised_by_content_or_name(tmp_path):
+    for name in ("w.jobs.jsonl", "w.jobs.jsonl.zst", "w.json"):
         write_workload(tmp_path / name, trace(3))
-        source = load_source(f"{prefix}{tmp_path / name}")
+        for prefix in ("", "jobs:"):
+            source = load_source(f"{prefix}{tmp_path / name}")
+            assert isinstance(source, FileSource)
+            assert source.workload() == trace(3)
+    (tmp_path / "v.jobs.jsonl").write_text("{}\n")
+    with pytest.raises(WorkloadError, match="expected a first line"):
+        load_source(str(tmp_path / "v.jobs.jsonl"))
+
+
+SWF_ROW = "{} {} 0 60 4 -1 -1 4 100 -1 1 7 1 -1 -1 -1 -1 -1\n"
+
+
+def test_a_log_is_recognised_by_content_or_its_format_is_given(tmp_path, monkeypatch):
+    text = "".join(SWF_ROW.format(i, i) for i in range(3))
+    path = tmp_path / "log.jobs"
+    path.write_text(text)
+    for spec in (f"{path}", f"swf:{path}", f"{tmp_path}", f"{tmp_path}/*.jobs", f"swf:{tmp_path}"):
+        source = load_source(spec)
         assert isinstance(source, FileSource)
-        assert source.workload() == trace(3)
-    with pytest.raises(WorkloadError, match=r"for a native file of this name: jobs:.*w\.json"):
-        load_source(str(tmp_path / "w.json"))
+        assert source.name == spec
+        assert [job.arrival_s for job in source.workload().jobs] == [0.0, 1.0, 2.0]
+        assert (source.findings.rows, source.findings.format) == (3, "Standard Workload Format")
+    for spec in ("-", "swf:-"):
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text.encode())))
+        assert len(load_source(spec).workload().jobs) == 3
+
+
+def test_files_of_a_directory_are_one_workload_and_what_does_not_belong_is_counted(tmp_path):
+    for name in ("a.swf", "b.swf"):
+        (tmp_path / name).write_text(SWF_ROW.format(1, 0))
+    (tmp_path / "README").write_text("hello\n")
+    (tmp_path / "empty").write_text("")
+    source = load_source(str(tmp_path))
+    assert sorted(job.id for job in source.workload().jobs) == ["a:1", "b:1"]
+    ((what, _), finding), *_ = source.findings.found.items()
+    assert (what, finding.places) == ("dropped", [f"{tmp_path}/README"])
+    assert f"{tmp_path}/empty: the file is empty" in source.findings.notes
+    with pytest.raises(WorkloadError, match="README: file of no format"):
+        load_source(str(tmp_path), strict=True)
+    write_workload(tmp_path / "c", trace(1))
+    with pytest.raises(WorkloadError, match=r"several formats, swf \(.*a\.swf\), jobs \(.*c\)"):
+        load_source(str(tmp_path))
+
+
+def test_a_file_of_no_known_format_is_refused_with_the_formats(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("hello\n")
+    with pytest.raises(WorkloadError, match=r"x\.txt: the format is not recognised; .* jobs, swf"):
+        load_source(str(path))
+    with pytest.raises(WorkloadError, match=r"x\.txt: none of its 1 rows is a job"):
+        load_source(f"swf:{path}")
+    with pytest.raises(WorkloadError, match="the directory holds no files"):
+        (tmp_path / "none").mkdir()
+        load_source(str(tmp_path / "none"))
+    with pytest.raises(WorkloadError, match="nothing matches"):
+        load_source(f"{tmp_path}/*.swf")
+    with pytest.raises(WorkloadError, match="there is no such file"):
+        load_source("swf:absent")
+
+
+def test_strict_refuses_what_would_have_to_be_altered(tmp_path):
+    path = tmp_path / "log.swf"
+    path.write_text(SWF_ROW.format(1, 0) + "dirt\n" + SWF_ROW.format(2, 0))
+    assert len(load_source(str(path)).workload().jobs) == 2
+    with pytest.raises(WorkloadError, match=r"log\.swf:2: fewer than 18 columns; dropped without"):
+        load_source(str(path), strict=True)
+
+
+def test_an_option_that_a_reader_does_not_have_is_refused(tmp_path):
+    for spec, message in [
+        ("swf,unit=sql:x", "format swf has no option 'unit'; it has none"),
+        ("swf,unit:x", "'unit' is no option; expected name=value"),
+    ]:
+        with pytest.raises(WorkloadError, match=message):
+            load_source(spec)
+
+
+def test_several_native_files_may_not_share_an_id(tmp_path):
+    write_workload(tmp_path / "a", trace(2))
+    write_workload(tmp_path / "b", trace(1))
+    with pytest.raises(WorkloadError, match=r"b: job '0' is also in .*a"):
+        load_source(str(tmp_path))
 
 
 def test_synthetic_jobs_for_training_and_tests_differ():

@@ -1,9 +1,12 @@
 """Where jobs come from: what `--workload SPEC` names, and random job lists drawn from it.
 
-SPEC is "synthetic" or "synthetic:seed=N", "tpch:DIR", a native file by its name
-(FILE.jobs.jsonl or FILE.jobs.jsonl.zst), or "jobs:FILE" for a native file of any other name.
+SPEC is "synthetic" or "synthetic:seed=N", "tpch:DIR", or files in any format that there is a reader
+for: PATH, whose format is recognised by its content, or FORMAT:PATH. PATH is a file, a directory
+or a glob, which are all their files as one workload, or "-", standard input. A reader's options
+come between FORMAT and the colon, as in FORMAT,option=value:PATH.
 """
 
+import glob
 import math
 import os
 from collections.abc import Mapping
@@ -20,17 +23,17 @@ from ganger.errors import WorkloadError
 from ganger.streams import Stream
 from ganger.workload.arrivals import draw_job_list
 from ganger.workload.model import Job, Stage, Workload
-from ganger.workload.native import read_workload
+from ganger.workload.readers import READERS, detect, read_options
+from ganger.workload.readers.findings import Findings
+from ganger.workload.readers.opening import STDIN, expand
 from ganger.workload.readers.tpch import SIZES, Profiles, read_profiles
 from ganger.workload.synthetic import synthetic_stages
 
 Split = Literal["train", "test"]
 Templates = tuple[tuple[Stage, ...], ...]
 
-SPECS = "synthetic, synthetic:seed=N, tpch:DIR, FILE.jobs.jsonl, FILE.jobs.jsonl.zst or jobs:FILE"
+SPECS = f"synthetic, synthetic:seed=N, tpch:DIR, PATH, or FORMAT:PATH with {', '.join(READERS)}"
 SYNTHETIC_TEMPLATES = 512
-
-_SUFFIXES = (".jobs.jsonl", ".jobs.jsonl.zst")
 
 
 class JobSource(Protocol):
@@ -88,6 +91,8 @@ class FileSource:
 
     name: str
     trace: Workload = field(repr=False, compare=False)
+    findings: Findings = field(default_factory=Findings, repr=False, compare=False)
+    """What its reader saw, and did about it."""
 
     def workload(self) -> Workload:
         """The whole trace, with its own arrivals."""
@@ -124,8 +129,11 @@ def template_weights(source: JobSource, split: Split, weights: Mapping[str, floa
     return [1.0 if user is None else weights.get(user, 1.0) for user in users]
 
 
-def load_source(spec: str) -> JobSource:
+def load_source(spec: str, *, strict: bool = False) -> JobSource:
     """Load what a workload specification names.
+
+    Args:
+        strict: refuse files of which anything would have to be dropped, repaired or guessed.
 
     Raises:
         WorkloadError: if the specification is unknown, or what it names cannot be read.
@@ -135,12 +143,57 @@ def load_source(spec: str) -> JobSource:
         return SyntheticSource(_synthetic_seed(spec))
     if kind == "tpch" and argument:
         return TpchSource(spec, read_profiles(Path(argument).expanduser()))
-    if kind == "jobs" and argument:
-        return FileSource(spec, read_workload(Path(argument).expanduser()))
-    if spec.endswith(_SUFFIXES):
-        return FileSource(spec, read_workload(Path(spec).expanduser()))
-    hint = f"; for a native file of this name: jobs:{spec}" if os.path.isfile(spec) else ""
-    raise WorkloadError(f"workload {spec!r} is unknown; expected {SPECS}{hint}")
+    format, *options = kind.split(",")
+    findings = Findings(strict=strict)
+    if format in READERS and argument:
+        given = read_options(format, dict(_option(text, spec) for text in options))
+        paths = expand(argument)
+    elif format not in READERS and spec and (spec == "-" or _exists(spec)):
+        format, paths, given = *_recognised(spec, findings), {}
+    else:
+        raise WorkloadError(f"workload {spec!r} is unknown; expected {SPECS}")
+    jobs = READERS[format].read(paths, findings, **given)
+    return FileSource(spec, Workload(tuple(jobs)), findings)
+
+
+def _exists(spec: str) -> bool:
+    """Whether it is a name for files, whatever comes of reading them."""
+    return glob.has_magic(spec) or os.path.exists(os.path.expanduser(spec))
+
+
+def _option(text: str, spec: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise WorkloadError(f"workload {spec!r}: {text!r} is no option; expected name=value")
+    return key, value
+
+
+def _recognised(spec: str, findings: Findings) -> tuple[str, list[Path]]:
+    """The one format among the files that a name stands for, and the files of it."""
+    by_format: dict[str, list[Path]] = {}
+    unknown = []
+    paths = expand(spec)
+    for path in paths:
+        if path != STDIN and path.stat().st_size == 0 and len(paths) > 1:
+            findings.notes.append(f"{path}: the file is empty")
+        elif (format := detect(path)) is not None:
+            by_format.setdefault(format, []).append(path)
+        else:
+            unknown.append(path)
+    names = ", ".join(READERS)
+    if not by_format:
+        raise WorkloadError(
+            f"{paths[0]}: the format is not recognised; there are readers of {names}, and "
+            "FORMAT:PATH forces one"
+        )
+    if len(by_format) > 1:
+        found = ", ".join(f"{name} ({files[0]})" for name, files in by_format.items())
+        raise WorkloadError(
+            f"{spec}: the files are of several formats, {found}; choose one of them"
+        )
+    for path in unknown:
+        findings.add("dropped", "file of no format that is recognised", str(path))
+    return next(iter(by_format.items()))
 
 
 def _synthetic_seed(spec: str) -> int:

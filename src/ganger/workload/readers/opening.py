@@ -11,7 +11,6 @@ import io
 import os
 import re
 import shutil
-import stat
 import sys
 import tempfile
 import zlib
@@ -183,7 +182,7 @@ class _Chunks(io.RawIOBase):
 
 def _decoded(path: Path) -> Generator[bytes]:
     try:
-        with open(_seekable(path), "rb", buffering=0) as file:
+        with open(seekable(path), "rb", buffering=0) as file:
             start = file.read(max(map(len, DECODERS)))
             file.seek(0)
             decoder = next((DECODERS[magic] for magic in DECODERS if start.startswith(magic)), None)
@@ -230,11 +229,14 @@ DECODERS: dict[bytes, Decoder] = {
 """The first bytes of compressed data, and what decompresses them."""
 
 
-def _seekable(path: Path) -> Path:
-    """The file itself, or a copy of what comes through a pipe: it is recognised, then read."""
+def seekable(path: Path) -> Path:
+    """The file itself, or a copy of what comes through a pipe, which is read more than once.
+
+    A format is recognised by its first bytes, and then read from there again.
+    """
     if path == STDIN:
         return _copy(sys.stdin.buffer)
-    if stat.S_ISFIFO(os.stat(path).st_mode):
+    if path.is_fifo():
         return _copy_of_pipe(path)
     return path
 
