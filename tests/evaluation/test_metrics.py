@@ -64,6 +64,7 @@ def test_jain_index_is_1_for_equals_and_one_nth_for_a_winner():
     assert jain_index([3.0, 3.0, 3.0]) == pytest.approx(1.0)
     assert jain_index([0.0, 0.0, 0.0, 8.0]) == pytest.approx(0.25)
     assert jain_index([0.0, 0.0]) == 1.0
+    assert jain_index([1e-159, 1e-159]) == jain_index([1e300, 1e300]) == 1.0
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1))

@@ -53,6 +53,8 @@ def test_a_report_of_four_jobs_is_what_one_counts_by_hand():
     assert msgspec.to_builtins(report(JOBS, result(JOBS, START, FINISH, busy_s=60.0))) == {
         "submitted": 4,
         "finished": 4,
+        "killed": 0,
+        "rejected": 0,
         "unfinished": 0,
         "unfinished_jobs": (),
         "mean_jct_s": 57 / 4,
@@ -101,6 +103,16 @@ def test_a_job_of_no_length_that_waited_has_no_finite_slowdown():
     workload = Workload((job("a", 0.0, run_s=0.0),))
     one = report(workload, result(workload, [7.0], [7.0]))
     assert (one.mean_slowdown, one.mean_bounded_slowdown) == (None, 1.0)
+
+
+def test_rejected_jobs_are_counted_and_in_no_other_figure():
+    cluster = Cluster(executors=2, move_delay_s=0.0)
+    run = simulate(cluster, JOBS, Fifo(), reject_unfit=True)  # "c" needs 4
+    fitting = Workload(tuple(one for one in JOBS.jobs if one.id != "c"))
+    one = report(fitting, run)
+    assert (one.submitted, one.finished, one.rejected, one.unfinished) == (4, 3, 1, 0)
+    # On two executors, "b" waits for "a" from 10 to 20.
+    assert one.mean_wait_s == pytest.approx(10 / 3)
 
 
 def test_without_users_there_is_no_fairness():

@@ -138,8 +138,11 @@ def jain_index(values: ArrayLike) -> float:
     Source: Jain, Chiu & Hawe 1984.
     """
     x = np.asarray(values, np.float64)
-    squares = float(np.sum(x * x))
-    return float(np.sum(x)) ** 2 / (len(x) * squares) if squares > 0 else 1.0
+    largest = float(np.max(x, initial=0.0))
+    if largest == 0:
+        return 1.0
+    x = x / largest  # squares of what is tiny or huge are not exact
+    return float(np.sum(x)) ** 2 / (len(x) * float(np.sum(x * x)))
 
 
 def standard_error(values: ArrayLike) -> float:

@@ -19,7 +19,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """One schedule. A job that did not finish counts as if it had at the end of the horizon."""
 
     submitted: int
+    """finished + rejected + unfinished."""
     finished: int
+    killed: int
+    """Of these, those that were stopped at the run time they asked for."""
+    rejected: int
+    """Jobs that could never run, and are in no other figure."""
     unfinished: int
     unfinished_jobs: tuple[str, ...]
     """Ids of the first ones."""
@@ -86,9 +91,11 @@ def report(workload: Workload, result: Result) -> Report:
     worst = max(by_user, key=by_user.__getitem__, default=None)
     p50, p95, p99 = np.percentile(jct_s, [50, 95, 99]).tolist()
     return Report(
-        submitted=len(done),
-        finished=int(done.sum()),
-        unfinished=int((~done).sum()),
+        submitted=result.submitted,
+        finished=result.finished,
+        killed=result.killed,
+        rejected=result.rejected,
+        unfinished=result.unfinished,
         unfinished_jobs=tuple(workload.jobs[j].id for j in np.flatnonzero(~done)[:NAMED]),
         mean_jct_s=float(jct_s.mean()),
         p50_jct_s=p50,

@@ -73,7 +73,7 @@ def test_a_workflow_is_a_job_with_or_without_its_namespace(read, text):
     stages, findings = read(text, strict=True)
     assert graph(stages) == GRAPH
     assert [stage.durations.values_s[0] for stage in stages] == [0.0, 12.5, 40.0, 7.0]
-    assert (findings.rows, findings.notes) == (4, [])
+    assert (findings.rows, findings.found) == (4, {})
 
 
 def test_cores_make_a_gang(read):
@@ -88,14 +88,16 @@ def test_cores_make_a_gang(read):
 def test_a_job_count_that_is_wrong_is_noted(read):
     stages, findings = read(SMALL.replace('jobCount="4"', 'jobCount="25"'), strict=True)
     assert len(stages) == 4
-    assert findings.notes[0].endswith("small.xml: jobCount is '25'; read: 4")
+    (note,) = findings.found.values()
+    assert (note.action, note.reason) == ("noted", "jobCount that disagrees with the elements")
 
 
 def test_children_may_be_listed_in_parts(read):
     parts = '<parent ref="a"/>\n  </child>\n  <child ref="join">'
     stages, findings = read(SMALL.replace('<parent ref="a"/>', parts), strict=True)
     assert graph(stages) == GRAPH
-    assert findings.notes[0].endswith("childCount is '2'; read: 3")
+    (note,) = findings.found.values()
+    assert (note.action, note.reason) == ("noted", "childCount that disagrees with the elements")
 
 
 @pytest.mark.parametrize(
@@ -281,7 +283,7 @@ def test_the_example_of_the_heft_paper_has_the_published_graph(real):
     assert {str(number[s.id]): s.durations.values_s[0] for s in job.stages} == {
         task: costs[0] for task, costs in expected["computation_cost"].items()
     }
-    assert any("jobCount is '25'; read: 10" in note for note in findings.notes)
+    assert ("noted", "jobCount that disagrees with the elements") in findings.found
 
 
 def test_the_real_workflow_of_parallel_jobs_is_one_of_gangs(real):

@@ -170,7 +170,7 @@ def test_every_version_holds_the_same_workflow(read, version):
     }
     assert (job.id, job.arrival_s) == ("small", 0.0)
     assert job.recorded == Recorded(start_s=0.0, finish_s=61.5)
-    assert (findings.version, findings.rows, findings.notes) == (version, 4, [])
+    assert (findings.version, findings.rows, findings.found) == (version, 4, {})
 
 
 def edited(instance, *, execution=False, index=0, **fields):

@@ -13,7 +13,7 @@ import msgspec
 
 from ganger.errors import WorkloadError
 from ganger.workload.model import Job
-from ganger.workload.readers import jobs, swf
+from ganger.workload.readers import dax, jobs, stg, swf, wfformat
 from ganger.workload.readers.findings import Findings
 from ganger.workload.readers.opening import head
 
@@ -37,7 +37,10 @@ class Reader(Protocol):
 
 READERS: dict[str, Reader] = {
     "jobs": jobs,
+    "dax": dax,
+    "stg": stg,
     "swf": swf,
+    "wfformat": wfformat,
 }
 """In the order in which they are asked whether they recognise a file."""
 

@@ -219,4 +219,4 @@ def _compare(graph: _Graph, path: Path, findings: Findings) -> None:
     for attribute, count in (("jobCount", graph.jobs), ("childCount", graph.children)):
         said = graph.said.get(attribute)
         if said is not None and said != str(count):
-            findings.notes.append(f"{path}: {attribute} is {said[:40]!r}; read: {count}")
+            findings.add("noted", f"{attribute} that disagrees with the elements", f"{path}")

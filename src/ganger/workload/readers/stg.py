@@ -112,10 +112,8 @@ def _stages(path: Path, findings: Findings) -> tuple[Stage, ...]:
     count = file.whole(0, "the number of tasks")
     first = 1
     if len(file.words) > 1 and not file.starts_line(1):
-        findings.notes.append(
-            f"{file.place(1)}: the graph is meant for "
-            f"{file.whole(1, 'the number of processors')} processors"
-        )
+        processors = file.whole(1, "the number of processors")
+        findings.executors = max(processors, findings.executors or 0)
         first = 2
     try:
         tasks = _tasks(file, first, costs=False)
@@ -216,7 +214,7 @@ def _dummies(file: _File, count: int, tasks: list[_Task], findings: Findings) ->
             f"expected {count}{and_dummies}, as its first line says"
         )
     if not dummies:
-        findings.notes.append(f"{file.path}: has no dummy tasks")
+        findings.add("noted", "graph without dummy tasks", f"{file.path}")
     return dummies
 
 
@@ -258,9 +256,8 @@ def _check_footer(
     }
     for key, (said, line) in file.footer.items():
         if not math.isclose(said, read[key], rel_tol=_FOOTER_TOLERANCE):
-            findings.notes.append(
-                f"{file.path}:{line}: the footer says {key} {said:g}; read: {read[key]:g}"
-            )
+            reason = f"footer that states another {key} than its tasks have"
+            findings.add("noted", reason, f"{file.path}:{line}")
 
 
 def _critical_path_s(tasks: list[_Task], stages: tuple[Stage, ...]) -> float:
