@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ganger.errors import WorkloadError
 from ganger.evaluation import log_error, recorded_part, replay, report
-from ganger.workload import Job, PerTask, Pool, Recorded, Stage, Workload
+from ganger.workload import Demand, Job, PerTask, Pool, Recorded, Stage, Workload, load_source
 
 
 def rigid(name, arrival_s, start_s, run_s, processors=1, finish_s=None):
@@ -108,6 +108,28 @@ def test_jobs_that_never_ran_are_not_part_of_what_happened():
         replay(Workload((never[2],)), executors=4)
 
 
+def test_a_job_that_took_no_time_is_replayed_though_all_executors_are_busy():
+    # Two of them at 5 s, together as wide as two more clusters.
+    log = Workload(
+        (
+            rigid("a", 0.0, 0.0, 10.0, processors=4),
+            rigid("b", 1.0, 5.0, 0.0, processors=4),
+            rigid("c", 1.0, 5.0, 0.0, processors=4),
+            rigid("d", 1.0, 5.0, 1.0, processors=1),
+        )
+    )
+    result = replay(log, executors=4)
+    assert result.finish_s.tolist() == [10.0, 5.0, 5.0, 6.0]
+    assert log_error(log, result).peak_executors == 5
+
+
+def test_demands_do_not_matter_where_it_is_settled_what_ran_where():
+    (job, *_) = LOG.jobs
+    stage = msgspec.structs.replace(job.stages[0], demand=Demand(cores=64.0))
+    log = Workload((msgspec.structs.replace(job, stages=(stage,)),))
+    assert replay(log, executors=4).finish_s.tolist() == [25.0]
+
+
 _rigid_jobs = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 20), st.integers(0, 9), st.integers(1, 4)),
     min_size=1,
@@ -133,3 +155,18 @@ def test_waits_turnarounds_and_utilisation_are_those_of_the_log(rows):
     expected = busy_s / (4 * horizon_s) if horizon_s else 0.0
     assert figures.utilisation == pytest.approx(expected)
     assert log_error(log, result).deviating == 0
+
+
+@pytest.mark.parametrize("name", ["KTH-SP2-1996.swf.gz", "SDSC-SP2_5K_sample.swf"])
+def test_the_simulator_ends_real_jobs_when_their_log_does(shared_dir, name):
+    path = shared_dir / "data" / "swf" / name
+    if not path.is_file():
+        pytest.skip(f"{path} is absent")
+    log = recorded_part(load_source(str(path)).workload())
+    assert len(log.jobs) > 4000
+    result = replay(log, executors=128)
+    error = log_error(log, result)
+    assert (error.jobs, error.deviating) == (len(log.jobs), 0)
+    assert error.mean_jct_s == pytest.approx(error.log_mean_jct_s, rel=1e-12)
+    assert error.mean_wait_s == pytest.approx(error.log_mean_wait_s, rel=1e-12)
+    assert error.utilisation == pytest.approx(error.log_utilisation, rel=1e-12)

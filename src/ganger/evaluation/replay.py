@@ -1,8 +1,9 @@
 """What really happened: a log's own starts as a schedule, to compare simulated ones with.
 
-A job starts when the log says. If it is one task or one gang, the model says how long it runs, and
-the finish that follows is checked against the log's; how long any other job takes depends on the
-executors that it had, which logs do not say, so the log's finish is taken.
+A job starts when the log says. If it is one task or one gang, the simulator runs it from there, and
+the finish that follows is compared with the log's: that is the simulator's own error. How long any
+other job takes depends on the executors that it had, which logs do not say, so the log's finish is
+taken.
 """
 
 import math
@@ -13,7 +14,8 @@ import numpy as np
 from ganger.errors import WorkloadError
 from ganger.evaluation import metrics
 from ganger.evaluation.report import largest_gang
-from ganger.simulator.simulate import Result
+from ganger.schedulers import Fifo
+from ganger.simulator.simulate import Cluster, Result, simulate
 from ganger.workload.model import Job, Stage, Workload, task_estimate_s
 
 TOLERANCE_S = 1e-6
@@ -64,9 +66,9 @@ def replay(workload: Workload, *, executors: int) -> Result:
     Raises:
         WorkloadError: if a job's start or finish is not recorded.
     """
-    start_s, log_finish_s = _recorded_s(workload)
-    runs_s = np.array([_run_s(job) for job in workload.jobs])
-    finish_s = np.where(np.isnan(runs_s), log_finish_s, start_s + runs_s)
+    start_s, finish_s = _recorded_s(workload)
+    rigid = [is_rigid(job) for job in workload.jobs]
+    finish_s[rigid] = _simulated_finish_s([job for job in workload.jobs if is_rigid(job)])
     return Result(
         arrival_s=np.array([job.arrival_s for job in workload.jobs]),
         first_start_s=start_s,
@@ -79,13 +81,39 @@ def replay(workload: Workload, *, executors: int) -> Result:
     )
 
 
+def _simulated_finish_s(jobs: list[Job]) -> metrics.Floats:
+    """When jobs end in the simulator if each arrives at its recorded start and need not wait."""
+    if not jobs:
+        return np.empty(0)
+    shifted = Workload(tuple(map(_at_its_start, jobs)))
+    start_s = np.array([job.arrival_s for job in shifted.jobs])
+    runs_s = np.array([_mean_s(job.stages[0]) for job in shifted.jobs])
+    wide = np.array([largest_gang(job) for job in shifted.jobs])
+    # What takes no time needs executors all the same, if only for an instant.
+    _, instant = np.unique(start_s, return_inverse=True)
+    at_once = np.bincount(instant, wide * (runs_s == 0)).max()
+    room = metrics.level(start_s, start_s + runs_s, wide).max() + int(at_once)
+    cluster = Cluster(executors=max(1, room), move_delay_s=0.0)
+    finish_s = simulate(cluster, shifted, Fifo()).finish_s.tolist()
+    of_job = dict(zip((job.id for job in shifted.jobs), finish_s, strict=True))
+    return np.array([of_job[job.id] for job in jobs])
+
+
+def _at_its_start(job: Job) -> Job:
+    (stage,) = job.stages
+    if stage.demand is not None:  # where it ran is settled
+        stage = msgspec.structs.replace(stage, demand=None)
+    assert job.recorded is not None and job.recorded.start_s is not None
+    return Job(id=job.id, arrival_s=job.recorded.start_s, stages=(stage,))
+
+
 def log_error(workload: Workload, result: Result) -> LogError:
     """Compare a replay, or a simulation of the recorded starts, with the log."""
     start_s, finish_s = _recorded_s(workload)
     arrival_s = result.arrival_s
     difference_s = np.abs(result.finish_s - finish_s)
     worst = int(np.argmax(difference_s))
-    rigid = ~np.isnan([_run_s(job) for job in workload.jobs])
+    rigid = np.array([is_rigid(job) for job in workload.jobs])
     processors = np.array([largest_gang(job) for job in workload.jobs])
     others_s = math.fsum(
         _work_s(job) for job, one in zip(workload.jobs, rigid, strict=True) if not one
@@ -128,14 +156,9 @@ def _recorded_s(workload: Workload) -> tuple[metrics.Floats, metrics.Floats]:
     return start_s, finish_s
 
 
-def _run_s(job: Job) -> float:
-    """How long the model says that a job of one task or gang runs; NaN of any other."""
-    if len(job.stages) > 1:
-        return math.nan
-    (stage,) = job.stages
-    if not stage.gang and stage.task_count > 1:
-        return math.nan
-    return _mean_s(stage)
+def is_rigid(job: Job) -> bool:
+    """Whether the job is one task or one gang: what it takes does not depend on a scheduler."""
+    return len(job.stages) == 1 and (job.stages[0].gang or job.stages[0].task_count == 1)
 
 
 def _work_s(job: Job) -> float:
