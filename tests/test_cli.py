@@ -107,6 +107,7 @@ def test_all_figures_are_in_the_json_and_on_demand_in_the_table(ganger_command):
     assert "mean_bounded_slowdown" not in brief
     assert re.search(r"^mean_bounded_slowdown +[0-9.]+$", full, re.MULTILINE)
     assert len(re.findall(r"^mean_jct_s ", full, re.MULTILINE)) == 1
+    assert re.search(r"^worst_user +-$", full, re.MULTILINE)
 
 
 @pytest.fixture

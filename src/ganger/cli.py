@@ -660,7 +660,9 @@ def _print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1000 else f"{value:,.3f}"
-    return str(value)
+    if value is None or value == ():
+        return "-"
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _write_timeline(path: Path, workload: "Workload", result: "Result") -> None:

@@ -173,6 +173,15 @@ def test_every_version_holds_the_same_workflow(read, version):
     assert (findings.version, findings.rows, findings.found) == (version, 4, {})
 
 
+def test_files_of_several_versions_are_several_jobs(tmp_path):
+    paths = [tmp_path / f"{version}.json" for version in ("1.4", "1.5")]
+    for path, instance in zip(paths, (flat(), nested()), strict=True):
+        path.write_text(json.dumps(instance))
+    findings = Findings(strict=True)
+    assert [job.id for job in wfformat.read(paths, findings)] == ["1.4", "1.5"]
+    assert (findings.version, findings.files) == ("1.4, 1.5", 2)
+
+
 def edited(instance, *, execution=False, index=0, **fields):
     """A copy with fields of one task, in the specification or the execution, set or (None) gone."""
     instance = copy.deepcopy(instance)

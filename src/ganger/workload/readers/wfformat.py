@@ -111,11 +111,13 @@ def read(paths: Sequence[Path], findings: Findings) -> Iterator[Job]:
         WorkloadError: with the path and place of what is wrong.
     """
     findings.format = NAME
+    versions: dict[str, None] = {}
     for path, name in zip(paths, job_ids(paths), strict=True):
         findings.files += 1
         instance = _decode(path)
         if instance.schema_version is not None:
-            findings.version = str(instance.schema_version)
+            versions[str(instance.schema_version)] = None
+            findings.version = ", ".join(versions)
         workflow = instance.workflow
         stages = _stages(workflow, path, findings)
         check_stages(stages, f"{path}")
