@@ -22,7 +22,15 @@ from ganger.simulator.objectives import OBJECTIVES
 from ganger.streams import Stream
 from ganger.training.config import TrainConfig
 from ganger.training.run_directory import RunDirectory
-from ganger.workload import Job, Pool, Stage, Workload, write_workload
+from ganger.workload import (
+    Job,
+    Pool,
+    Stage,
+    Workload,
+    load_source,
+    read_workload,
+    write_workload,
+)
 
 REPOSITORY = Path(__file__).parents[1]
 SMALL = ("--executors", "6", "--jobs", "4", "--interarrival", "10")
@@ -626,3 +634,43 @@ def test_what_can_never_run_is_refused_before_a_run_and_the_rest_is_told(ganger_
         assert status == 2, command
         assert "can never run on 3 executors" in err
     assert not Path("never").exists()
+
+
+# --- convert and split
+
+
+def test_convert_writes_a_native_file_of_what_was_asked_for(ganger_command, swf, tmp_path):
+    out = tmp_path / "out.jobs.jsonl.zst"
+    status, said, err = ganger_command(
+        *("convert", swf, out, "--window", ":900", "--scale-load", "2", "--anonymise")
+    )
+
+    assert (status, said) == (0, f"{out}: 2 jobs\n")
+    assert "1 dropped: fewer than 18 columns" in err
+    jobs = read_workload(out).jobs
+    assert [(job.id, job.arrival_s, job.user) for job in jobs] == [("1", 0, "u1"), ("2", 300, "u1")]
+    assert ganger_command("convert", swf, tmp_path / "all.jobs.jsonl", "--sample", "3")[0] == 0
+    assert read_workload(tmp_path / "all.jobs.jsonl") == load_source(str(swf)).workload()
+
+
+def test_split_divides_by_time(ganger_command, swf, tmp_path):
+    train, test = tmp_path / "train.jobs.jsonl", tmp_path / "test.jobs.jsonl"
+    status, said, _ = ganger_command("split", swf, train, test, "--at", "50%")
+
+    assert (status, said) == (0, f"{train}: 1 job\n{test}: 2 jobs\n")
+    assert [job.id for job in read_workload(test).jobs] == ["2", "3"]
+
+
+def test_what_cannot_be_converted_is_refused_and_leaves_no_file(ganger_command, swf, tmp_path):
+    for command, message in [
+        (f"convert {swf} {tmp_path}/x.csv", "ends in .jobs.jsonl or .jobs.jsonl.zst"),
+        (f"convert {swf} {tmp_path}/x.jobs.jsonl --strict", "dropped without --strict"),
+        (f"convert {swf} {tmp_path}/x.jobs.jsonl --window 9w:", "none of 3 jobs"),
+        (f"convert synthetic {tmp_path}/x.jobs.jsonl", "no arrivals"),
+        (f"split {swf} {tmp_path}/x.jobs.jsonl {tmp_path}/x.jobs.jsonl", "are one file"),
+        (f"split {swf} {tmp_path}/x.jobs.jsonl {tmp_path}/y.jobs.jsonl --at 0", "before 0"),
+    ]:
+        status, out, err = ganger_command(*command.split())
+        assert (status, out) == (2, "")
+        assert message in err
+    assert not list(tmp_path.glob("*.jobs.jsonl"))

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
     from ganger.evaluation import Row
     from ganger.simulator.simulate import CompiledScheduler, Result
-    from ganger.workload import JobSource, Split, Workload
+    from ganger.workload import JobSource, Workload
+    from ganger.workload import Split as SplitName
     from ganger.workload.inspection import Distribution, Inspection
     from ganger.workload.verdicts import Verdict
 
@@ -173,6 +174,75 @@ class Inspect:
             _print_json(msgspec.to_builtins(seen))
         else:
             _print_inspection(seen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convert:
+    """Write a workload, or a part or variant of it, as a file of Ganger's own.
+
+    First the window is cut out, then a sample taken, then the load scaled, then names removed.
+    """
+
+    workload: Annotated[str, tyro.conf.Positional, arg(name="IN", metavar="IN")]
+    """What `ganger inspect` takes."""
+    out: Annotated[Path, tyro.conf.Positional, arg(name="OUT", metavar="OUT")]
+    """FILE.jobs.jsonl, or FILE.jobs.jsonl.zst for a compressed one."""
+    window: Annotated[str | None, _optional("BEGIN:END")] = None
+    """Only jobs that arrive from BEGIN until before END, as 7d:14d or :80%."""
+    sample: Annotated[float | None, _optional("N")] = None
+    """Only N jobs, or below 1 that share of them, drawn at random."""
+    scale_load: Annotated[float | None, _optional("X")] = None
+    """Divide the times between arrivals by X. Recorded starts and finishes are left out then."""
+    anonymise: bool = False
+    """Numbers instead of the names of jobs, stages and users."""
+    seed: int = 0
+    """Of the sample."""
+    strict: bool = False
+    """Refuse a file of which anything would have to be dropped, repaired or guessed."""
+
+    def run(self) -> None:
+        from ganger.workload import convert, write_workload
+
+        _check_out(self.out)
+        workload = _file(self.workload, strict=self.strict)
+        if self.window is not None:
+            workload = convert.window(workload, self.window)
+        if self.sample is not None:
+            workload = convert.sample(workload, self.sample, self.seed)
+        if self.scale_load is not None:
+            workload = convert.scale_load(workload, self.scale_load)
+        if self.anonymise:
+            workload = convert.anonymise(workload)
+        write_workload(self.out, workload)
+        print(f"{self.out}: {_count(len(workload.jobs), 'job')}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Divide a workload by time, so that nothing is tested on what was trained on."""
+
+    workload: Annotated[str, tyro.conf.Positional, arg(name="IN", metavar="IN")]
+    """What `ganger inspect` takes."""
+    train: Annotated[Path, tyro.conf.Positional, arg(name="TRAIN", metavar="TRAIN")]
+    """A FILE.jobs.jsonl[.zst] for jobs that arrive before the moment."""
+    test: Annotated[Path, tyro.conf.Positional, arg(name="TEST", metavar="TEST")]
+    """A FILE.jobs.jsonl[.zst] for those that arrive then or later."""
+    at: str = "80%"
+    """The moment: of the time between first and last arrival, or as 30d."""
+    strict: bool = False
+    """Refuse a file of which anything would have to be dropped, repaired or guessed."""
+
+    def run(self) -> None:
+        from ganger.workload import convert, write_workload
+
+        if self.train.resolve() == self.test.resolve():
+            raise ConfigError(f"TRAIN and TEST are one file, {self.train}; expected two")
+        for out in (self.train, self.test):
+            _check_out(out)
+        parts = convert.split(_file(self.workload, strict=self.strict), self.at)
+        for out, part in zip((self.train, self.test), parts, strict=True):
+            write_workload(out, part)
+            print(f"{out}: {_count(len(part.jobs), 'job')}")
 
 
 class _Settings(TrainConfig, frozen=True, kw_only=True):
@@ -575,6 +645,8 @@ def _parse(given: list[str]) -> Any:
         "tune": (Tune, tyro.MISSING_NONPROP),
         "warmup": (Warmup, tyro.MISSING_NONPROP),
         "inspect": (Inspect, tyro.MISSING_NONPROP),
+        "convert": (Convert, tyro.MISSING_NONPROP),
+        "split": (Split, tyro.MISSING_NONPROP),
         "benchmark": (Benchmark, tyro.MISSING_NONPROP),
         "version": (Version, tyro.MISSING_NONPROP),
     }
@@ -620,11 +692,11 @@ def _value_of(flag: str, given: list[str]) -> str | None:
 # --- workloads
 
 
-def _load(spec: str) -> "JobSource":
+def _load(spec: str, *, strict: bool = False) -> "JobSource":
     """Load a workload; what its reader altered is told on standard error."""
     from ganger.workload import FileSource, load_source
 
-    source = load_source(spec)
+    source = load_source(spec, strict=strict)
     if isinstance(source, FileSource):
         for found in source.findings.found.values():
             if found.action != "noted":
@@ -634,6 +706,23 @@ def _load(spec: str) -> "JobSource":
                     file=sys.stderr,
                 )
     return source
+
+
+def _file(spec: str, *, strict: bool) -> "Workload":
+    """A workload that has arrivals of its own."""
+    from ganger.workload import FileSource
+
+    source = _load(spec, strict=strict)
+    if not isinstance(source, FileSource):
+        raise ConfigError(f"{spec} has jobs but no arrivals; expected a file, directory or glob")
+    return source.workload()
+
+
+def _check_out(path: Path) -> None:
+    from ganger.workload.readers.jobs import SUFFIXES
+
+    if not path.name.endswith(SUFFIXES):
+        raise ConfigError(f"{path}: expected a name that ends in {' or '.join(SUFFIXES)}")
 
 
 def _fitting(workload: "Workload", executors: int) -> "Workload":
@@ -646,7 +735,7 @@ def _fitting(workload: "Workload", executors: int) -> "Workload":
 
 def _check_templates(
     source: "JobSource",
-    split: "Split",
+    split: "SplitName",
     executors: int | Sequence[int],
     interarrival_s: float | Sequence[float],
 ) -> None:
