@@ -13,7 +13,7 @@ import msgspec
 
 from ganger.errors import WorkloadError
 from ganger.workload.model import Job
-from ganger.workload.readers import jobs, swf
+from ganger.workload.readers import jobs, sacct, swf
 from ganger.workload.readers.findings import Findings
 from ganger.workload.readers.opening import head
 
@@ -38,6 +38,7 @@ class Reader(Protocol):
 READERS: dict[str, Reader] = {
     "jobs": jobs,
     "swf": swf,
+    "sacct": sacct,
 }
 """In the order in which they are asked whether they recognise a file."""
 

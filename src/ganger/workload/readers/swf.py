@@ -25,6 +25,7 @@ from ganger.errors import WorkloadError
 from ganger.workload.model import MAX_TASKS, MAX_TIME_S, Demand, Job, Pool, Recorded, Stage
 from ganger.workload.readers.clock import first_timezone, move_clock, start_at_zero
 from ganger.workload.readers.findings import Findings
+from ganger.workload.readers.ids import Ids
 from ganger.workload.readers.opening import Truncated, lines
 
 NAME = "swf"
@@ -77,7 +78,7 @@ def read(paths: Sequence[Path], findings: Findings) -> Iterator[Job]:
     findings.format = "Standard Workload Format"
     read_before = findings.rows
     jobs: list[Job] = []
-    ids: dict[str, int] = {}
+    ids = Ids()
     shapes: dict[tuple[int, float, float, float], tuple[Stage, ...]] = {}
     headers = []
     ends = []
@@ -123,7 +124,7 @@ def _read_file(
     path: Path,
     prefix: str,
     jobs: list[Job],
-    ids: dict[str, int],
+    ids: Ids,
     shapes: dict[tuple[int, float, float, float], tuple[Stage, ...]],
     findings: Findings,
 ) -> dict[str, str]:
@@ -186,8 +187,7 @@ def _read_file(
                     add("dropped", _PART, f"{path}:{number}")
                     continue
                 add("repaired", _SAME_NUMBER, f"{path}:{number}")
-                id = _unused(id, ids)
-            ids[id] = 1
+            id = ids.take(id)
             if not 0.0 < limit_s <= MAX_TIME_S:
                 add("guessed", _NO_REQUEST, f"{path}:{number}")
                 limit_s = -1.0
@@ -260,14 +260,6 @@ def _whole(value: bytes) -> int:
         if not number.is_integer():  # NaN and infinity are not, either
             raise
         return int(number)
-
-
-def _unused(id: str, ids: dict[str, int]) -> str:
-    """The first of id#2, id#3, ... that is free; ids[id] remembers how far they go."""
-    while True:
-        ids[id] += 1
-        if (name := f"{id}#{ids[id]}") not in ids:
-            return name
 
 
 def _stage(processors: int, run_s: float, limit_s: float, memory_kb: float) -> Stage:
