@@ -13,7 +13,7 @@ import msgspec
 
 from ganger.errors import WorkloadError
 from ganger.workload.model import Job
-from ganger.workload.readers import jobs, sacct, swf
+from ganger.workload.readers import gwf, jobs, sacct, swf
 from ganger.workload.readers.findings import Findings
 from ganger.workload.readers.opening import head
 
@@ -39,6 +39,7 @@ READERS: dict[str, Reader] = {
     "jobs": jobs,
     "swf": swf,
     "sacct": sacct,
+    "gwf": gwf,
 }
 """In the order in which they are asked whether they recognise a file."""
 

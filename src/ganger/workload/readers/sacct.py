@@ -24,11 +24,12 @@ from itertools import combinations
 from pathlib import Path
 
 from ganger.errors import WorkloadError
-from ganger.workload.model import MAX_TASKS, MAX_TIME_S, Demand, Job, Pool, Recorded, Stage
+from ganger.workload.model import MAX_TASKS, MAX_TIME_S, Job, Recorded
 from ganger.workload.readers.clock import start_at_zero
 from ganger.workload.readers.findings import Findings
 from ganger.workload.readers.ids import Ids
 from ganger.workload.readers.opening import Truncated, lines
+from ganger.workload.readers.rigid import RigidStages
 
 NAME = "sacct"
 
@@ -105,7 +106,7 @@ def read(paths: Sequence[Path], findings: Findings) -> Iterator[Job]:
     jobs: list[Job] = []
     ids = Ids()
     seen: set[tuple[str | None, ...]] = set()
-    shapes: dict[tuple[int, float, float, float], tuple[Stage, ...]] = {}
+    shapes = RigidStages()
     rows_before = findings.rows
     for path in paths:
         findings.files += 1
@@ -283,7 +284,7 @@ def _job(
     where: str,
     ids: Ids,
     seen: set[tuple[str | None, ...]],
-    shapes: dict[tuple[int, float, float, float], tuple[Stage, ...]],
+    shapes: RigidStages,
     findings: Findings,
 ) -> Job | None:
     """The job of a row, its times Unix times; None if it is none, which is counted."""
@@ -351,29 +352,14 @@ def _job(
             end_s = start_s + run_s
         elif abs(end_s - start_s - run_s) >= 1:
             findings.add("noted", _ELAPSED_OTHER, where)
-    key = (cpus, run_s, -1.0 if limit_s is None else limit_s, memory)
-    if key not in shapes:
-        shapes[key] = (_stage(cpus, run_s, limit_s, memory),)
     return Job(
         id=ids.take(id),
         arrival_s=submit_s,
-        stages=shapes[key],
+        stages=shapes[cpus, run_s, limit_s, memory],
         user=(row.get("user") or row.get("uid") or "").strip() or None,
         recorded=Recorded(
             start_s=start_s, finish_s=None if start_s is None else end_s, status=state or None
         ),
-    )
-
-
-def _stage(cpus: int, run_s: float, limit_s: float | None, memory: float) -> Stage:
-    return Stage(
-        id="0",
-        task_count=cpus,
-        durations=Pool((run_s,)),
-        estimated_task_s=run_s if limit_s is None else limit_s,
-        gang=True,
-        limit_s=limit_s,
-        demand=Demand(memory=memory) if memory > 0 else None,
     )
 
 
