@@ -13,7 +13,7 @@ import msgspec
 
 from ganger.errors import WorkloadError
 from ganger.workload.model import Job
-from ganger.workload.readers import gwf, jobs, sacct, swf
+from ganger.workload.readers import alibaba, gwf, jobs, philly, sacct, swf
 from ganger.workload.readers.findings import Findings
 from ganger.workload.readers.opening import head
 
@@ -40,6 +40,8 @@ READERS: dict[str, Reader] = {
     "swf": swf,
     "sacct": sacct,
     "gwf": gwf,
+    "alibaba": alibaba,
+    "philly": philly,
 }
 """In the order in which they are asked whether they recognise a file."""
 
