@@ -22,7 +22,16 @@ from ganger.simulator.objectives import OBJECTIVES
 from ganger.streams import Stream
 from ganger.training.config import TrainConfig
 from ganger.training.run_directory import RunDirectory
-from ganger.workload import Job, Pool, Recorded, Stage, Workload, write_workload
+from ganger.workload import (
+    Job,
+    Pool,
+    Recorded,
+    Stage,
+    Workload,
+    load_source,
+    read_workload,
+    write_workload,
+)
 
 REPOSITORY = Path(__file__).parents[1]
 SMALL = ("--executors", "6", "--jobs", "4", "--interarrival", "10")
@@ -611,3 +620,107 @@ def test_the_commands_in_the_readme_parse():
     assert commands
     for command in commands:
         cli._parse(shlex.split(command, comments=True))
+
+
+# --- inspect
+
+
+SWF = "; MaxProcs: 8\n" + "".join(
+    f"{i} {600 * i} 3 60 {4 * i} -1 -1 {4 * i} 100 -1 1 7 1 -1 -1 -1 -1 -1\n" for i in range(1, 4)
+)
+
+
+@pytest.fixture
+def swf(tmp_path):
+    """A log of three jobs of 4, 8 and 12 processors, and a dirty line."""
+    path = tmp_path / "three.swf"
+    path.write_text(SWF + "dirt\n")
+    return path
+
+
+def test_inspect_tells_what_is_in_a_log_what_was_dropped_and_what_cannot_run(ganger_command, swf):
+    status, out, _ = ganger_command("inspect", swf)
+
+    assert status == 0
+    assert "Standard Workload Format, 4 rows in 1 file" in out
+    assert re.search(r"^jobs +3, 3 with gangs$", out, re.MULTILINE)
+    assert f"dropped 1: fewer than 18 columns ({swf}:5)" in out
+    assert "error: 1 job can never run on 8 executors: at once '3' asks for 12" in out
+    assert "▁" not in out
+
+
+def test_inspect_prints_one_json_object(ganger_command, swf):
+    told = json.loads(ganger_command("inspect", swf, "--executors", 16, "--json")[1])
+
+    assert (told["jobs"], told["tasks"], told["executors"], told["verdicts"]) == (3, 24, 16, [])
+    assert told["load"] == pytest.approx(24 * 60 / (1200 * 16))
+    assert told["findings"][0]["places"] == [f"{swf}:5"]
+
+
+def test_inspect_draws_lines_on_a_terminal(ganger_command, swf, monkeypatch):
+    monkeypatch.setattr(cli, "_draws", lambda: True)
+    _, out, _ = ganger_command("inspect", swf)
+
+    assert re.search(r"^tasks of a job .* █.*█$", out, re.MULTILINE)
+
+
+def test_strict_inspection_refuses_a_dirty_log(ganger_command, swf):
+    status, out, err = ganger_command("inspect", swf, "--strict")
+
+    assert (status, out) == (2, "")
+    assert err == f"ganger: {swf}:5: fewer than 18 columns; dropped without --strict\n"
+
+
+def test_what_can_never_run_is_refused_before_a_run_and_the_rest_is_told(ganger_command, swf):
+    status, out, err = ganger_command("simulate", "--workload", swf, "--executors", 8)
+
+    assert (status, out) == (2, "")
+    assert "1 dropped: fewer than 18 columns" in err
+    assert err.endswith("1 job can never run on 8 executors: at once '3' asks for 12\n")
+    for command in ("tune --episodes 2", "train --minutes 1 --run-dir never", "simulate --jobs 2"):
+        status, _, err = ganger_command(
+            *command.split(), "--workload", swf, "--executors", 3, "--interarrival", 100
+        )
+        assert status == 2, command
+        assert "can never run on 3 executors" in err
+    assert not Path("never").exists()
+
+
+# --- convert and split
+
+
+def test_convert_writes_a_native_file_of_what_was_asked_for(ganger_command, swf, tmp_path):
+    out = tmp_path / "out.jobs.jsonl.zst"
+    status, said, err = ganger_command(
+        *("convert", swf, out, "--window", ":900", "--scale-load", "2", "--anonymise")
+    )
+
+    assert (status, said) == (0, f"{out}: 2 jobs\n")
+    assert "1 dropped: fewer than 18 columns" in err
+    jobs = read_workload(out).jobs
+    assert [(job.id, job.arrival_s, job.user) for job in jobs] == [("1", 0, "u1"), ("2", 300, "u1")]
+    assert ganger_command("convert", swf, tmp_path / "all.jobs.jsonl", "--sample", "3")[0] == 0
+    assert read_workload(tmp_path / "all.jobs.jsonl") == load_source(str(swf)).workload()
+
+
+def test_split_divides_by_time(ganger_command, swf, tmp_path):
+    train, test = tmp_path / "train.jobs.jsonl", tmp_path / "test.jobs.jsonl"
+    status, said, _ = ganger_command("split", swf, train, test, "--at", "50%")
+
+    assert (status, said) == (0, f"{train}: 1 job\n{test}: 2 jobs\n")
+    assert [job.id for job in read_workload(test).jobs] == ["2", "3"]
+
+
+def test_what_cannot_be_converted_is_refused_and_leaves_no_file(ganger_command, swf, tmp_path):
+    for command, message in [
+        (f"convert {swf} {tmp_path}/x.csv", "ends in .jobs.jsonl or .jobs.jsonl.zst"),
+        (f"convert {swf} {tmp_path}/x.jobs.jsonl --strict", "dropped without --strict"),
+        (f"convert {swf} {tmp_path}/x.jobs.jsonl --window 9w:", "none of 3 jobs"),
+        (f"convert synthetic {tmp_path}/x.jobs.jsonl", "no arrivals"),
+        (f"split {swf} {tmp_path}/x.jobs.jsonl {tmp_path}/x.jobs.jsonl", "are one file"),
+        (f"split {swf} {tmp_path}/x.jobs.jsonl {tmp_path}/y.jobs.jsonl --at 0", "before 0"),
+    ]:
+        status, out, err = ganger_command(*command.split())
+        assert (status, out) == (2, "")
+        assert message in err
+    assert not list(tmp_path.glob("*.jobs.jsonl"))

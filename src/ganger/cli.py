@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
     from ganger.evaluation import Row
     from ganger.simulator.simulate import CompiledScheduler, Result
-    from ganger.workload import Workload
+    from ganger.workload import JobSource, Workload
+    from ganger.workload import Split as SplitName
+    from ganger.workload.inspection import Distribution, Inspection
+    from ganger.workload.verdicts import Verdict
 
 _PLAIN_LINE_S = 10.0  # between two lines of progress where there is no terminal
 _DEFAULTS = TrainConfig()
@@ -154,26 +157,128 @@ class Simulate:
         )
 
     def _workload(self) -> "Workload":
-        from ganger.workload import FileSource, job_list_workload, load_source, random_workload
+        from ganger.workload import FileSource, job_list_workload, random_workload
 
-        source = load_source(self.workload)
+        source = _load(self.workload)
         drawn = self.jobs is not None or self.interarrival_s is not None
         if self.job_list is not None:
             if drawn:
                 raise ConfigError(
                     "--job-list says which jobs arrive when; leave out --jobs and --interarrival"
                 )
-            return job_list_workload(source, self.job_list)
+            return _fitting(job_list_workload(source, self.job_list), self.executors)
         if isinstance(source, FileSource) and self.jobs is None:
             if drawn:
                 raise ConfigError("--interarrival is for random jobs; say how many with --jobs")
-            return source.workload()
-        return random_workload(
+            return _fitting(source.workload(), self.executors)
+        interarrival_s = INTERARRIVAL_S if self.interarrival_s is None else self.interarrival_s
+        workload = random_workload(
             source,
             jobs=_DEFAULTS.jobs if self.jobs is None else self.jobs,
-            interarrival_s=(INTERARRIVAL_S if self.interarrival_s is None else self.interarrival_s),
+            interarrival_s=interarrival_s,
             seed=self.seed,
         )
+        _check_templates(source, "test", self.executors, interarrival_s)
+        return workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspect:
+    """Say what is in a workload, and what is to be expected of it on a cluster.
+
+    Everything that its reader dropped, repaired or guessed is counted, with the first places.
+    """
+
+    workload: Annotated[str, tyro.conf.Positional, arg(name="SPEC", metavar="SPEC")]
+    """A file, directory or glob in a format that is recognised, - for standard input, FORMAT:PATH,
+    or anything else that --workload takes."""
+    executors: Annotated[int | None, _optional("N")] = None
+    """Task slots of the cluster; as many as the log says, unless given."""
+    strict: bool = False
+    """Refuse a file of which anything would have to be dropped, repaired or guessed."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def run(self) -> None:
+        from ganger.workload import load_source
+        from ganger.workload.inspection import inspect
+
+        if self.executors is not None and self.executors < 1:
+            raise ConfigError(f"--executors is {self.executors}; a cluster has 1 or more")
+        seen = inspect(load_source(self.workload, strict=self.strict), self.executors)
+        if self.json:
+            _print_json(msgspec.to_builtins(seen))
+        else:
+            _print_inspection(seen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convert:
+    """Write a workload, or a part or variant of it, as a file of Ganger's own.
+
+    First the window is cut out, then a sample taken, then the load scaled, then names removed.
+    """
+
+    workload: Annotated[str, tyro.conf.Positional, arg(name="IN", metavar="IN")]
+    """What `ganger inspect` takes."""
+    out: Annotated[Path, tyro.conf.Positional, arg(name="OUT", metavar="OUT")]
+    """FILE.jobs.jsonl, or FILE.jobs.jsonl.zst for a compressed one."""
+    window: Annotated[str | None, _optional("BEGIN:END")] = None
+    """Only jobs that arrive from BEGIN until before END, as 7d:14d or :80%."""
+    sample: Annotated[float | None, _optional("N")] = None
+    """Only N jobs, or below 1 that share of them, drawn at random."""
+    scale_load: Annotated[float | None, _optional("X")] = None
+    """Divide the times between arrivals by X. Recorded starts and finishes are left out then."""
+    anonymise: bool = False
+    """Numbers instead of the names of jobs, stages and users."""
+    seed: int = 0
+    """Of the sample."""
+    strict: bool = False
+    """Refuse a file of which anything would have to be dropped, repaired or guessed."""
+
+    def run(self) -> None:
+        from ganger.workload import convert, write_workload
+
+        _check_out(self.out)
+        workload = _file(self.workload, strict=self.strict)
+        if self.window is not None:
+            workload = convert.window(workload, self.window)
+        if self.sample is not None:
+            workload = convert.sample(workload, self.sample, self.seed)
+        if self.scale_load is not None:
+            workload = convert.scale_load(workload, self.scale_load)
+        if self.anonymise:
+            workload = convert.anonymise(workload)
+        write_workload(self.out, workload)
+        print(f"{self.out}: {_count(len(workload.jobs), 'job')}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Divide a workload by time, so that nothing is tested on what was trained on."""
+
+    workload: Annotated[str, tyro.conf.Positional, arg(name="IN", metavar="IN")]
+    """What `ganger inspect` takes."""
+    train: Annotated[Path, tyro.conf.Positional, arg(name="TRAIN", metavar="TRAIN")]
+    """A FILE.jobs.jsonl[.zst] for jobs that arrive before the moment."""
+    test: Annotated[Path, tyro.conf.Positional, arg(name="TEST", metavar="TEST")]
+    """A FILE.jobs.jsonl[.zst] for those that arrive then or later."""
+    at: str = "80%"
+    """The moment: of the time between first and last arrival, or as 30d."""
+    strict: bool = False
+    """Refuse a file of which anything would have to be dropped, repaired or guessed."""
+
+    def run(self) -> None:
+        from ganger.workload import convert, write_workload
+
+        if self.train.resolve() == self.test.resolve():
+            raise ConfigError(f"TRAIN and TEST are one file, {self.train}; expected two")
+        for out in (self.train, self.test):
+            _check_out(out)
+        parts = convert.split(_file(self.workload, strict=self.strict), self.at)
+        for out, part in zip((self.train, self.test), parts, strict=True):
+            write_workload(out, part)
+            print(f"{out}: {_count(len(part.jobs), 'job')}")
 
 
 class _Settings(TrainConfig, frozen=True, kw_only=True):
@@ -244,6 +349,8 @@ class Train:
         atexit.register(gc.freeze)
         settings = self.settings.plain()
         run_dir = self.run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
+        source = _load(settings.workload)
+        _check_templates(source, "train", settings.executors, settings.interarrival_s)
         with compile_notice():
             compile_training(settings.messages)
         print(
@@ -257,7 +364,13 @@ class Train:
                 bar.update(metrics["share_done"], 1, _training_line(metrics, settings.objective))
 
             outcome = train(
-                settings, run_dir, progress=progress, stop=stop, resume=self.resume, init=self.init
+                settings,
+                run_dir,
+                progress=progress,
+                stop=stop,
+                resume=self.resume,
+                init=self.init,
+                source=source,
             )
         validation = (
             ""
@@ -306,7 +419,6 @@ class Evaluate:
         from ganger.policy.checkpoint import read_policy
         from ganger.schedulers import parse_schedulers
         from ganger.warmup import compile_notice, compile_policy
-        from ganger.workload import load_source
 
         policy = read_policy(self.run_directory)
         contenders = [
@@ -324,7 +436,8 @@ class Evaluate:
                 raise ConfigError(
                     f"this policy was trained for {name} {several}; say which with {flag}"
                 )
-        source = load_source(settings["workload"])
+        source = _load(settings["workload"])
+        _check_templates(source, "test", settings["executors"], settings["interarrival_s"])
         with compile_notice():
             compile_policy(policy.messages)
         with _Progress("evaluating") as bar:
@@ -441,9 +554,9 @@ class Tune:
     def run(self) -> None:
         from ganger.evaluation import tune
         from ganger.warmup import compile_heuristics, compile_notice
-        from ganger.workload import load_source
 
-        source = load_source(self.workload)
+        source = _load(self.workload)
+        _check_templates(source, "test", self.executors, self.interarrival_s)
         with compile_notice():
             compile_heuristics()
         with _Progress("tuning") as bar:
@@ -567,6 +680,9 @@ def _parse(given: list[str]) -> Any:
         "drift": (Drift, tyro.MISSING_NONPROP),
         "tune": (Tune, tyro.MISSING_NONPROP),
         "warmup": (Warmup, tyro.MISSING_NONPROP),
+        "inspect": (Inspect, tyro.MISSING_NONPROP),
+        "convert": (Convert, tyro.MISSING_NONPROP),
+        "split": (Split, tyro.MISSING_NONPROP),
         "benchmark": (Benchmark, tyro.MISSING_NONPROP),
         "version": (Version, tyro.MISSING_NONPROP),
     }
@@ -607,6 +723,72 @@ def _value_of(flag: str, given: list[str]) -> str | None:
         if name.replace("_", "-") == flag and (equals or at + 1 < len(given)):
             return value if equals else given[at + 1]
     return None
+
+
+# --- workloads
+
+
+def _load(spec: str, *, strict: bool = False) -> "JobSource":
+    """Load a workload; what its reader altered is told on standard error."""
+    from ganger.workload import FileSource, load_source
+
+    source = load_source(spec, strict=strict)
+    if isinstance(source, FileSource):
+        for found in source.findings.found.values():
+            if found.action != "noted":
+                print(
+                    f"ganger: {found.count:,} {found.action}: {found.reason} "
+                    f"({_places(found.places)})",
+                    file=sys.stderr,
+                )
+    return source
+
+
+def _file(spec: str, *, strict: bool) -> "Workload":
+    """A workload that has arrivals of its own."""
+    from ganger.workload import FileSource
+
+    source = _load(spec, strict=strict)
+    if not isinstance(source, FileSource):
+        raise ConfigError(f"{spec} has jobs but no arrivals; expected a file, directory or glob")
+    return source.workload()
+
+
+def _check_out(path: Path) -> None:
+    from ganger.workload.readers.jobs import SUFFIXES
+
+    if not path.name.endswith(SUFFIXES):
+        raise ConfigError(f"{path}: expected a name that ends in {' or '.join(SUFFIXES)}")
+
+
+def _fitting(workload: "Workload", executors: int) -> "Workload":
+    """The workload, after the verdict: what it warns of is told, what can never run is refused."""
+    from ganger.workload.verdicts import verdicts
+
+    _tell(verdicts(workload.jobs, executors))
+    return workload
+
+
+def _check_templates(
+    source: "JobSource",
+    split: "SplitName",
+    executors: int | Sequence[int],
+    interarrival_s: float | Sequence[float],
+) -> None:
+    """The same for random jobs: of several clusters or loads, the one that is hardest to meet."""
+    from ganger.workload.verdicts import template_verdicts
+
+    least = executors if isinstance(executors, int) else min(executors)
+    between_s = interarrival_s if isinstance(interarrival_s, int | float) else min(interarrival_s)
+    _tell(template_verdicts(source.templates(split), least, between_s))
+
+
+def _tell(found: "list[Verdict]") -> None:
+    from ganger.workload.verdicts import refuse_misfits
+
+    refuse_misfits(found)
+    for verdict in found:
+        print(f"ganger: {verdict.severity}: {verdict.message}", file=sys.stderr)
 
 
 # --- printing
@@ -655,6 +837,135 @@ def _print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
             for cell, width, right in zip(row, widths, figures, strict=True)
         ]
         print("  ".join(cells).rstrip())
+
+
+def _print_inspection(seen: "Inspection") -> None:
+    lines = _draws()
+    what = " ".join(filter(None, (seen.format, seen.version)))
+    read = f", {seen.rows:,} rows in {_count(seen.files, 'file')}" if seen.files else ""
+    print(f"{seen.workload}: {what}{read}\n")
+    for name, value in _overview(seen):
+        print(f"{name:14}{value}")
+
+    print()
+    shape = seen.shape
+    figures: list[tuple[str, Distribution | None]] = [
+        ("tasks of a job", seen.sizes),
+        ("work of a job, executor-seconds", seen.job_work_s),
+        ("mean task of a stage, s", seen.task_s),
+        ("requested run time, s", seen.limit_s),
+        ("recorded wait, s", seen.wait_s),
+        ("between arrivals, s", seen.arrivals.interarrival_s),
+    ]
+    if shape.jobs_of_one_stage < seen.jobs:
+        figures += [
+            ("stages of a job", shape.stages),
+            ("stages in a row", shape.depth),
+            ("stages side by side", shape.width),
+        ]
+    head = ("", "mean", "least", "median", "p90", "p99", "most", "spread" if lines else "")
+    rows = [
+        (name, *map(_figure, (d.mean, d.least, d.median, d.p90, d.p99, d.most)), _bars(d.histogram))
+        for name, d in figures
+        if d is not None
+    ]
+    shown = len(head) if lines else -1
+    _print_table(head[:shown], [row[:shown] for row in rows])
+
+    print()
+    arrivals = seen.arrivals
+    hours = "hour of the day" if arrivals.first else "hour of days from the first arrival on"
+    _print_counts(f"arrivals by {hours}, from 0", arrivals.by_hour, lines)
+    if arrivals.by_weekday is not None:
+        _print_counts("arrivals by weekday, from Monday", arrivals.by_weekday, lines)
+
+    for title, told in (
+        ("Findings", [_finding(found) for found in seen.findings]),
+        ("Notes", list(seen.notes)),
+        ("Verdicts", [f"{verdict.severity}: {verdict.message}" for verdict in seen.verdicts]),
+    ):
+        print("\n".join(("", title, *(f"  {line}" for line in told or ["none"]))))
+
+
+def _overview(seen: "Inspection") -> list[tuple[str, str]]:
+    shape, arrivals = seen.shape, seen.arrivals
+    distinct = "" if seen.distinct_jobs == seen.jobs else f", {seen.distinct_jobs:,} distinct"
+    gangs = f", {shape.jobs_with_gangs:,} with gangs" if shape.jobs_with_gangs else ""
+    rows = [
+        ("jobs", f"{seen.jobs:,}{distinct}{gangs}"),
+        ("stages", f"{seen.stages:,}"),
+        ("tasks", f"{seen.tasks:,}"),
+        ("work", f"{seen.work_s / 3600:,.1f} executor-hours"),
+    ]
+    if seen.users:
+        busiest = (
+            ""
+            if seen.busiest_user_share is None
+            else f"; {seen.busiest_user!r} has {seen.busiest_user_share:.0%} of the work"
+        )
+        rows.append(("users", f"{seen.users:,}{busiest}"))
+    if shape.jobs_of_one_stage < seen.jobs:
+        rows.append(("in series", f"{shape.serial_share:.0%} of a job's work, on average"))
+    rows.append(("time span", f"{arrivals.span_s:,.0f} s ({arrivals.span_s / 86400:,.1f} days)"))
+    if arrivals.first:
+        rows.append(("arrivals", f"{arrivals.first} to {arrivals.last}"))
+    if seen.executors is not None:
+        source = "" if seen.executors_from == "given" else ", which is what the log says"
+        load = "jobs arrive all at once" if seen.load is None else f"{seen.load:.3f}"
+        rows.append(("offered load", f"{load} on {seen.executors:,} executors{source}"))
+    else:
+        rows.append(
+            (
+                "offered load",
+                "unknown: the log does not say how big its cluster is; give --executors",
+            )
+        )
+    return rows
+
+
+def _finding(found: Any) -> str:
+    return f"{found.action} {found.count:,}: {found.reason} ({_places(found.places)})"
+
+
+def _places(places: Sequence[str]) -> str:
+    """The first places; a file is named once."""
+    shown, before = [], ""
+    for place in places:
+        file, _, line = place.rpartition(":")
+        shown.append(f":{line}" if file and file == before else place)
+        before = file
+    return ", ".join(shown)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:,.3g}"
+
+
+def _draws() -> bool:
+    """Whether standard output is a terminal that shows sparklines."""
+    return sys.stdout.isatty() and (sys.stdout.encoding or "").lower().startswith("utf")
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def _bars(counts: Sequence[int]) -> str:
+    """A sparkline; what is there at all can be seen."""
+    most = max(counts) or 1
+    return "".join(
+        " " if count == 0 else _BARS[round((len(_BARS) - 1) * count / most)] for count in counts
+    )
+
+
+def _print_counts(what: str, counts: Sequence[int], lines: bool) -> None:
+    if lines:
+        print(f"{what}: {_bars(counts)}  {min(counts):,} to {max(counts):,}")
+    else:
+        print(f"{what}: {' '.join(map(str, counts))}")
 
 
 def _shown(value: Any) -> str:

@@ -38,7 +38,7 @@ from ganger.training.stopping import (
     validated,
 )
 from ganger.training.validation import Validation, Validator
-from ganger.workload import load_source
+from ganger.workload import JobSource, load_source
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +70,7 @@ def train(
     stop: threading.Event | None = None,
     resume: bool = False,
     init: Path | None = None,
+    source: JobSource | None = None,
 ) -> Outcome:
     """Train a policy and leave it in a run directory.
 
@@ -80,6 +81,7 @@ def train(
         stop: set it to end the run cleanly, with a checkpoint.
         resume: go on with the run from its newest intact checkpoint; only limits may have changed.
         init: a checkpoint or run whose policy to start from, with its critic where it is there.
+        source: what config.workload names, if that has been loaded already.
 
     Raises:
         ConfigError: the settings contradict each other, or those of the run to resume.
@@ -94,7 +96,7 @@ def train(
     stop = stop or threading.Event()
     torch.set_num_threads(1)  # the other cores act
     keep_freed_memory()
-    source = load_source(config.workload)
+    source = source or load_source(config.workload)
     table = training_table(config, source)
     cells = measure_cells(config, source)
     with ExitStack() as ending:

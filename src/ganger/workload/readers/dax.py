@@ -69,7 +69,7 @@ def read(paths: Sequence[Path], findings: Findings) -> Iterator[Job]:
         WorkloadError: with the path and line of what is wrong. A document that defines entities is
             refused, as a few bytes of them may stand for gigabytes or for other files.
     """
-    findings.format = NAME
+    findings.format = "Pegasus DAX"
     for path, name in zip(paths, job_ids(paths), strict=True):
         findings.files += 1
         yield Job(id=name, arrival_s=0.0, stages=_stages(_parse(path, findings), path, findings))

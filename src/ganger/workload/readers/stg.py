@@ -101,7 +101,7 @@ def read(paths: Sequence[Path], findings: Findings) -> Iterator[Job]:
         WorkloadError: with the path and line of what is wrong. A graph with a part missing is no
             graph, so nothing in it is dropped.
     """
-    findings.format = NAME
+    findings.format = "Standard Task Graph"
     for path, name in zip(paths, job_ids(paths), strict=True):
         findings.files += 1
         yield Job(id=name, arrival_s=0.0, stages=_stages(path, findings))

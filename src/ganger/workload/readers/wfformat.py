@@ -110,7 +110,7 @@ def read(paths: Sequence[Path], findings: Findings) -> Iterator[Job]:
     Raises:
         WorkloadError: with the path and place of what is wrong.
     """
-    findings.format = NAME
+    findings.format = "WfFormat"
     versions: dict[str, None] = {}
     for path, name in zip(paths, job_ids(paths), strict=True):
         findings.files += 1

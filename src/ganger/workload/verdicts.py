@@ -1,0 +1,162 @@
+"""What is to be said of a workload before it runs on a cluster: what cannot, or will not, go well.
+
+A job that asks for more than there is would wait for ever; offered more work than a cluster can do,
+its queue grows for as long as jobs arrive; and through long gaps a scheduler has nothing to decide.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+
+from ganger.errors import WorkloadError
+from ganger.workload.model import Job, PerTask, Pool, Stage, task_estimate_s
+
+DAY_S = 86400.0
+GAP_TO_MEAN = 20.0
+"""A gap is worth a word if it is longer than a day, and than so many mean interarrivals."""
+
+_INSTANT_S = 1e-9
+
+NAMED = 5
+"""How many jobs a message names."""
+
+
+class Misfit(Struct, frozen=True):
+    """A stage that asks for more executors at once than there are."""
+
+    job: str
+    stage: str
+    asks: int
+    there_are: int
+
+
+class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing to be said."""
+
+    severity: Literal["error", "warning", "note"]
+    """error: a run would never end. warning: its figures will mislead who does not know this."""
+
+    kind: Literal["never_fits", "overload", "gaps"]
+    message: str
+    misfits: tuple[Misfit, ...] = ()
+
+
+def verdicts(jobs: Sequence[Job], executors: int) -> list[Verdict]:
+    """Everything to be said of jobs, sorted by arrival, on a cluster; worst first."""
+    found = _never_fit(((job.id, job.stages) for job in jobs), executors)
+    load = offered_load(jobs, executors)
+    if load is not None:
+        found += _overload(load, executors)
+    return found + gaps(jobs)
+
+
+def template_verdicts(
+    templates: Sequence[tuple[Stage, ...]], executors: int, interarrival_s: float
+) -> list[Verdict]:
+    """Everything to be said of random jobs on a cluster; templates are named by their index."""
+    found = _never_fit(((f"template {i}", stages) for i, stages in enumerate(templates)), executors)
+    if interarrival_s > 0 and templates:
+        mean_s = math.fsum(map(measured_work_s, templates)) / len(templates)
+        found += _overload(mean_s / (interarrival_s * executors), executors)
+    return found
+
+
+def refuse_misfits(found: Iterable[Verdict]) -> None:
+    """Stop before a run that would never end.
+
+    Raises:
+        WorkloadError: with the first error among the verdicts.
+    """
+    for verdict in found:
+        if verdict.severity == "error":
+            raise WorkloadError(verdict.message)
+
+
+def offered_load(jobs: Sequence[Job], executors: int) -> float | None:
+    """Work that arrives per second and executor, from the first arrival to the last.
+
+    None if all jobs arrive at once, to the nanosecond.
+    """
+    span_s = jobs[-1].arrival_s - jobs[0].arrival_s if jobs else 0.0
+    if span_s < _INSTANT_S:
+        return None
+    work: dict[int, float] = {}
+    total_s = 0.0
+    for job in jobs:
+        key = id(job.stages)
+        if key not in work:
+            work[key] = measured_work_s(job.stages)
+        total_s += work[key]
+    return total_s / (span_s * executors)
+
+
+def measured_work_s(stages: Iterable[Stage]) -> float:
+    """Executor-seconds that a job takes, whatever a scheduler is told: task count x mean, summed.
+
+    Of durations that depend on what an executor did before, the estimate counts.
+    """
+    return math.fsum(stage.task_count * measured_task_s(stage) for stage in stages)
+
+
+def measured_task_s(stage: Stage) -> float:
+    """Mean seconds that a task of the stage takes."""
+    match stage.durations:
+        case PerTask(values_s=values) | Pool(values_s=values):
+            return math.fsum(values) / len(values)
+    return task_estimate_s(stage)
+
+
+def _never_fit(jobs: Iterable[tuple[str, tuple[Stage, ...]]], executors: int) -> list[Verdict]:
+    misfits = []
+    for name, stages in jobs:
+        for stage in stages:
+            if stage.gang and stage.task_count > executors:
+                misfits.append(Misfit(name, stage.id, stage.task_count, executors))
+    if not misfits:
+        return []
+    names = [f"{misfit.job!r} asks for {misfit.asks:,}" for misfit in misfits[:NAMED]]
+    if len(misfits) > NAMED:
+        names.append(f"and so on, {len(misfits):,} times")
+    count = len({misfit.job for misfit in misfits})
+    return [
+        Verdict(
+            severity="error",
+            kind="never_fits",
+            message=f"{count:,} {'job' if count == 1 else 'jobs'} can never run on {executors:,} "
+            f"executors: at once {', '.join(names)}",
+            misfits=tuple(misfits),
+        )
+    ]
+
+
+def _overload(load: float, executors: int) -> list[Verdict]:
+    if load <= 1.0:
+        return []
+    message = (
+        f"{load:.2f} times as much work arrives as {executors:,} executors can do: queues grow for "
+        "as long as jobs arrive, and waits say how long that was"
+    )
+    return [Verdict(severity="warning", kind="overload", message=message)]
+
+
+def gaps(jobs: Sequence[Job]) -> list[Verdict]:
+    """Long times without an arrival, if there are any."""
+    if len(jobs) < 3:
+        return []
+    arrivals_s = np.array([job.arrival_s for job in jobs])
+    between_s = np.diff(arrivals_s)
+    least_s = max(DAY_S, GAP_TO_MEAN * float(between_s.mean()))
+    long = np.flatnonzero(between_s >= least_s)
+    if len(long) == 0:
+        return []
+    longest = int(between_s.argmax())
+    times = "once" if len(long) == 1 else f"{len(long):,} times"
+    message = (
+        f"{times} nothing arrives for {least_s / DAY_S:.1f} days or more; at most for "
+        f"{between_s[longest] / DAY_S:.1f} days, after job {jobs[longest].id!r} at "
+        f"{arrivals_s[longest]:,.0f} s"
+    )
+    return [Verdict(severity="note", kind="gaps", message=message)]
