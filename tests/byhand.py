@@ -4,12 +4,23 @@ from invariants import check_timeline, drive
 
 from ganger.simulator.observation import Decision
 from ganger.simulator.simulate import Cluster
-from ganger.workload import Job, PerTask, Stage, Workload
+from ganger.workload import Job, PerTask, Pool, Stage, Workload
 
 
 def stage(name, *durations_s, after=()):
     return Stage(
         id=name, parents=tuple(after), task_count=len(durations_s), durations=PerTask(durations_s)
+    )
+
+
+def gang(name, tasks, *values_s, after=(), limit_s=None):
+    return Stage(
+        id=name,
+        parents=tuple(after),
+        task_count=tasks,
+        durations=Pool(values_s),
+        gang=True,
+        limit_s=limit_s,
     )
 
 

@@ -589,6 +589,7 @@ class Warmup:
 
         steps: list[tuple[str, Callable[[], None]]] = [
             ("simulator and heuristics", warmup.compile_heuristics),
+            ("batch heuristics", warmup.compile_batch),
             ("policy", warmup.compile_policy),
             ("schedulers in Python", warmup.compile_protocol),
         ]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import strategies
-from byhand import FirstComeFirst, Script, job, lines, run, stage
+from byhand import FirstComeFirst, Script, gang, job, lines, run, stage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import RandomDecisions, check_timeline, drive
@@ -12,23 +12,12 @@ from ganger.errors import SimulationError
 from ganger.schedulers import parse_scheduler
 from ganger.simulator.observation import Decision
 from ganger.simulator.simulate import Cluster, simulate, unfit_jobs
-from ganger.workload import Pool, Stage, Workload
+from ganger.workload import Workload
 
 pytestmark = pytest.mark.uncompiled
 
 DAG_SCHEDULERS = ["fifo", "fair", "wfair:leftover=idle", "srpt:cap=sqrt,c=0.3,leftover=idle"]
 DAG_SCHEDULERS += ["srpt:source=first", "kshortest:k=1", "cpf", "random", "fair:source=capped"]
-
-
-def gang(name, tasks, *values_s, after=(), limit_s=None):
-    return Stage(
-        id=name,
-        parents=tuple(after),
-        task_count=tasks,
-        durations=Pool(values_s),
-        gang=True,
-        limit_s=limit_s,
-    )
 
 
 # ---------------------------------------------------------------- one gang

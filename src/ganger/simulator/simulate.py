@@ -201,16 +201,19 @@ def simulate(
 
 def unfit_jobs(cluster: Cluster, jobs: Iterable[Job]) -> dict[str, str]:
     """Jobs that can never run on the cluster: what each asks for, and what there is, by id."""
-    found = {}
-    for job in jobs:
-        for stage in job.stages:
-            if stage.gang and stage.task_count > cluster.executors:
-                found[job.id] = (
-                    f"job {job.id!r} can never run: its stage {stage.id!r} needs "
-                    f"{stage.task_count} executors at once, the cluster has {cluster.executors}"
-                )
-                break
-    return found
+    misfits = ((job.id, misfit(cluster, job.stages)) for job in jobs)
+    return {name: f"job {name!r} can never run: {why}" for name, why in misfits if why}
+
+
+def misfit(cluster: Cluster, stages: Iterable[Stage]) -> str | None:
+    """What one of a job's stages asks for and the cluster will never have; None if it fits."""
+    for stage in stages:
+        if stage.gang and stage.task_count > cluster.executors:
+            return (
+                f"its stage {stage.id!r} needs {stage.task_count} executors at once, "
+                f"the cluster has {cluster.executors}"
+            )
+    return None
 
 
 def load_episode(
