@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
     from ganger.evaluation import Row
     from ganger.simulator.simulate import CompiledScheduler, Result
-    from ganger.workload import JobSource, Split, Workload
+    from ganger.workload import JobSource, Workload
+    from ganger.workload import Split as SplitName
     from ganger.workload.inspection import Distribution, Inspection
     from ganger.workload.verdicts import Verdict
 
@@ -70,13 +71,16 @@ class Simulate:
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     """Seconds an executor needs to change jobs."""
     scheduler: str = "fair"
-    """A heuristic such as fair or srpt:cap=sqrt,c=1, or the path of a training run."""
+    """A heuristic such as fair or srpt:cap=sqrt,c=1, the path of a training run, or replay: what
+    the workload's log says really happened."""
     sample: bool = False
     """Let a learned scheduler draw its actions instead of taking the most probable ones."""
     seed: int = 0
     """Of the random jobs and of the task durations."""
     timeline: Annotated[Path | None, _optional("FILE")] = None
     """Write which executor ran which task when to this CSV file."""
+    metrics: bool = False
+    """Print all figures: waits, slowdowns, queue and users, too; --json always has them."""
     json: bool = False
     """Print one JSON object."""
 
@@ -85,6 +89,9 @@ class Simulate:
         from ganger.warmup import compile_notice
 
         cluster = Cluster(executors=self.executors, move_delay_s=self.move_delay_s)
+        if self.scheduler == "replay":
+            self._replay(cluster.executors)
+            return
         scheduler = self._scheduler()
         workload = self._workload()
         with compile_notice():
@@ -93,16 +100,46 @@ class Simulate:
             )
         if self.timeline is not None:
             _write_timeline(self.timeline, workload, result)
-        about = {
+        self._print(str(scheduler), workload, result)
+
+    def _replay(self, executors: int) -> None:
+        from ganger.evaluation import log_error, recorded_part, replay
+
+        if self.timeline is not None or self.sample:
+            raise ConfigError("replay runs no scheduler; leave out --timeline and --sample")
+        everything = self._workload()
+        workload = recorded_part(everything)
+        result = replay(workload, executors=executors)
+        log = msgspec.to_builtins(log_error(workload, result))
+        log["not_recorded"] = len(everything.jobs) - len(workload.jobs)
+        if self.json:
+            self._print("replay", workload, result, {"log": log})
+            return
+        self._print("replay", workload, result)
+        print("\nAgainst the log")
+        _print_table(("", ""), list(log.items()))
+
+    def _print(
+        self,
+        scheduler: str,
+        workload: "Workload",
+        result: "Result",
+        more: dict[str, Any] | None = None,
+    ) -> None:
+        from ganger.evaluation import report
+
+        figures = {
             "workload": self.workload,
             "executors": self.executors,
-            "scheduler": str(scheduler),
+            "scheduler": scheduler,
             "seed": self.seed,
-        }
+        } | result.summary()
+        if self.json or self.metrics:
+            figures |= msgspec.to_builtins(report(workload, result))
         if self.json:
-            _print_json(about | result.summary())
+            _print_json(figures | (more or {}))
         else:
-            _print_table(("", ""), list((about | result.summary()).items()))
+            _print_table(("", ""), list(figures.items()))
 
     def _scheduler(self) -> "CompiledScheduler":
         from ganger.policy.checkpoint import load_policy
@@ -115,8 +152,8 @@ class Simulate:
         if os.sep in self.scheduler or Path(self.scheduler).exists():
             return load_policy(self.scheduler, sample=self.sample)
         raise ConfigError(
-            f"scheduler {self.scheduler!r} is unknown; there are {', '.join(SCHEDULERS)} "
-            "and the paths of training runs"
+            f"scheduler {self.scheduler!r} is unknown; there are {', '.join(SCHEDULERS)}, "
+            "replay and the paths of training runs"
         )
 
     def _workload(self) -> "Workload":
@@ -173,6 +210,75 @@ class Inspect:
             _print_json(msgspec.to_builtins(seen))
         else:
             _print_inspection(seen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convert:
+    """Write a workload, or a part or variant of it, as a file of Ganger's own.
+
+    First the window is cut out, then a sample taken, then the load scaled, then names removed.
+    """
+
+    workload: Annotated[str, tyro.conf.Positional, arg(name="IN", metavar="IN")]
+    """What `ganger inspect` takes."""
+    out: Annotated[Path, tyro.conf.Positional, arg(name="OUT", metavar="OUT")]
+    """FILE.jobs.jsonl, or FILE.jobs.jsonl.zst for a compressed one."""
+    window: Annotated[str | None, _optional("BEGIN:END")] = None
+    """Only jobs that arrive from BEGIN until before END, as 7d:14d or :80%."""
+    sample: Annotated[float | None, _optional("N")] = None
+    """Only N jobs, or below 1 that share of them, drawn at random."""
+    scale_load: Annotated[float | None, _optional("X")] = None
+    """Divide the times between arrivals by X. Recorded starts and finishes are left out then."""
+    anonymise: bool = False
+    """Numbers instead of the names of jobs, stages and users."""
+    seed: int = 0
+    """Of the sample."""
+    strict: bool = False
+    """Refuse a file of which anything would have to be dropped, repaired or guessed."""
+
+    def run(self) -> None:
+        from ganger.workload import convert, write_workload
+
+        _check_out(self.out)
+        workload = _file(self.workload, strict=self.strict)
+        if self.window is not None:
+            workload = convert.window(workload, self.window)
+        if self.sample is not None:
+            workload = convert.sample(workload, self.sample, self.seed)
+        if self.scale_load is not None:
+            workload = convert.scale_load(workload, self.scale_load)
+        if self.anonymise:
+            workload = convert.anonymise(workload)
+        write_workload(self.out, workload)
+        print(f"{self.out}: {_count(len(workload.jobs), 'job')}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Divide a workload by time, so that nothing is tested on what was trained on."""
+
+    workload: Annotated[str, tyro.conf.Positional, arg(name="IN", metavar="IN")]
+    """What `ganger inspect` takes."""
+    train: Annotated[Path, tyro.conf.Positional, arg(name="TRAIN", metavar="TRAIN")]
+    """A FILE.jobs.jsonl[.zst] for jobs that arrive before the moment."""
+    test: Annotated[Path, tyro.conf.Positional, arg(name="TEST", metavar="TEST")]
+    """A FILE.jobs.jsonl[.zst] for those that arrive then or later."""
+    at: str = "80%"
+    """The moment: of the time between first and last arrival, or as 30d."""
+    strict: bool = False
+    """Refuse a file of which anything would have to be dropped, repaired or guessed."""
+
+    def run(self) -> None:
+        from ganger.workload import convert, write_workload
+
+        if self.train.resolve() == self.test.resolve():
+            raise ConfigError(f"TRAIN and TEST are one file, {self.train}; expected two")
+        for out in (self.train, self.test):
+            _check_out(out)
+        parts = convert.split(_file(self.workload, strict=self.strict), self.at)
+        for out, part in zip((self.train, self.test), parts, strict=True):
+            write_workload(out, part)
+            print(f"{out}: {_count(len(part.jobs), 'job')}")
 
 
 class _Settings(TrainConfig, frozen=True, kw_only=True):
@@ -576,6 +682,8 @@ def _parse(given: list[str]) -> Any:
         "tune": (Tune, tyro.MISSING_NONPROP),
         "warmup": (Warmup, tyro.MISSING_NONPROP),
         "inspect": (Inspect, tyro.MISSING_NONPROP),
+        "convert": (Convert, tyro.MISSING_NONPROP),
+        "split": (Split, tyro.MISSING_NONPROP),
         "benchmark": (Benchmark, tyro.MISSING_NONPROP),
         "version": (Version, tyro.MISSING_NONPROP),
     }
@@ -621,11 +729,11 @@ def _value_of(flag: str, given: list[str]) -> str | None:
 # --- workloads
 
 
-def _load(spec: str) -> "JobSource":
+def _load(spec: str, *, strict: bool = False) -> "JobSource":
     """Load a workload; what its reader altered is told on standard error."""
     from ganger.workload import FileSource, load_source
 
-    source = load_source(spec)
+    source = load_source(spec, strict=strict)
     if isinstance(source, FileSource):
         for found in source.findings.found.values():
             if found.action != "noted":
@@ -635,6 +743,23 @@ def _load(spec: str) -> "JobSource":
                     file=sys.stderr,
                 )
     return source
+
+
+def _file(spec: str, *, strict: bool) -> "Workload":
+    """A workload that has arrivals of its own."""
+    from ganger.workload import FileSource
+
+    source = _load(spec, strict=strict)
+    if not isinstance(source, FileSource):
+        raise ConfigError(f"{spec} has jobs but no arrivals; expected a file, directory or glob")
+    return source.workload()
+
+
+def _check_out(path: Path) -> None:
+    from ganger.workload.readers.jobs import SUFFIXES
+
+    if not path.name.endswith(SUFFIXES):
+        raise ConfigError(f"{path}: expected a name that ends in {' or '.join(SUFFIXES)}")
 
 
 def _fitting(workload: "Workload", executors: int) -> "Workload":
@@ -647,7 +772,7 @@ def _fitting(workload: "Workload", executors: int) -> "Workload":
 
 def _check_templates(
     source: "JobSource",
-    split: "Split",
+    split: "SplitName",
     executors: int | Sequence[int],
     interarrival_s: float | Sequence[float],
 ) -> None:
@@ -847,7 +972,9 @@ def _print_counts(what: str, counts: Sequence[int], lines: bool) -> None:
 def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1000 else f"{value:,.3f}"
-    return str(value)
+    if value is None or value == ():
+        return "-"
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _write_timeline(path: Path, workload: "Workload", result: "Result") -> None:

@@ -184,7 +184,8 @@ def _recognised(spec: str, findings: Findings) -> tuple[str, list[Path]]:
     if not by_format:
         raise WorkloadError(
             f"{paths[0]}: the format is not recognised; there are readers of {names}, and "
-            "FORMAT:PATH forces one"
+            "FORMAT:PATH forces one; table,submit=COLUMN,run=COLUMN,processors=COLUMN:PATH reads "
+            "any CSV or Parquet"
         )
     if len(by_format) > 1:
         found = ", ".join(f"{name} ({files[0]})" for name, files in by_format.items())

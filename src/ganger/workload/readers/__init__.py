@@ -5,7 +5,7 @@ one. Options of `read` are its keyword arguments, and what they are is in its do
 """
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, get_type_hints
 
@@ -13,7 +13,19 @@ import msgspec
 
 from ganger.errors import WorkloadError
 from ganger.workload.model import Job
-from ganger.workload.readers import jobs, spark, swf
+from ganger.workload.readers import (
+    alibaba,
+    dax,
+    gwf,
+    jobs,
+    philly,
+    sacct,
+    spark,
+    stg,
+    swf,
+    table,
+    wfformat,
+)
 from ganger.workload.readers.findings import Findings
 from ganger.workload.readers.opening import head
 
@@ -27,8 +39,10 @@ class Reader(Protocol):
     def recognise(self, head: bytes, path: Path) -> bool:
         """Whether a file that begins with these bytes is in this format. Never raises."""
 
-    def read(self, paths: Sequence[Path], findings: Findings) -> Iterable[Job]:
-        """Read files as one workload, saying in `findings` what was seen and done.
+    @property
+    def read(self) -> Callable[..., Iterable[Job]]:
+        """Called with paths, findings and options: read files as one workload, saying in
+        `findings` what was seen and done.
 
         Raises:
             WorkloadError: with the path and line of what is wrong.
@@ -39,6 +53,14 @@ READERS: dict[str, Reader] = {
     "jobs": jobs,
     "swf": swf,
     "spark": spark,
+    "sacct": sacct,
+    "gwf": gwf,
+    "alibaba": alibaba,
+    "philly": philly,
+    "stg": stg,
+    "wfformat": wfformat,
+    "dax": dax,
+    "table": table,
 }
 """In the order in which they are asked whether they recognise a file."""
 
@@ -61,12 +83,17 @@ def read_options(name: str, given: Mapping[str, str]) -> dict[str, Any]:
     """
     read = READERS[name].read
     hints = get_type_hints(read)
-    known = [
-        parameter.name
+    parameters = [
+        parameter
         for parameter in inspect.signature(read).parameters.values()
         if parameter.kind is parameter.KEYWORD_ONLY
     ]
-    options = {}
+    known = [parameter.name for parameter in parameters]
+    for parameter in parameters:
+        if parameter.default is parameter.empty and parameter.name not in given:
+            example = f"{name},{parameter.name}=...:PATH"
+            raise WorkloadError(f"format {name} needs option {parameter.name}: {example}")
+    options: dict[str, Any] = {}
     for key, text in given.items():
         if key not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec.structs import force_setattr
 
-from ganger.workload.model import Job
+from ganger.workload.model import MAX_TIME_S, Job
 
 
 def start_at_zero(jobs: list[Job]) -> float:
@@ -40,6 +40,11 @@ def move_clock(jobs: Iterable[Job], seconds: float) -> None:
                 force_setattr(recorded, "start_s", recorded.start_s + seconds)
             if recorded.finish_s is not None:
                 force_setattr(recorded, "finish_s", recorded.finish_s + seconds)
+
+
+def is_time(seconds: float) -> bool:
+    """Whether a log's clock may show this: not NaN, and so small that a difference fits, too."""
+    return abs(seconds) <= MAX_TIME_S / 4
 
 
 def first_timezone(names: Iterable[str]) -> str | None:

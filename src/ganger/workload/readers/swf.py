@@ -22,10 +22,12 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from ganger.errors import WorkloadError
-from ganger.workload.model import MAX_TASKS, MAX_TIME_S, Demand, Job, Pool, Recorded, Stage
+from ganger.workload.model import MAX_TASKS, MAX_TIME_S, Job, Recorded
 from ganger.workload.readers.clock import first_timezone, move_clock, start_at_zero
 from ganger.workload.readers.findings import Findings
+from ganger.workload.readers.ids import Ids
 from ganger.workload.readers.opening import Truncated, lines
+from ganger.workload.readers.rigid import RigidStages
 
 NAME = "swf"
 
@@ -77,8 +79,8 @@ def read(paths: Sequence[Path], findings: Findings) -> Iterator[Job]:
     findings.format = "Standard Workload Format"
     read_before = findings.rows
     jobs: list[Job] = []
-    ids: dict[str, int] = {}
-    shapes: dict[tuple[int, float, float, float], tuple[Stage, ...]] = {}
+    ids = Ids()
+    shapes = RigidStages()
     headers = []
     ends = []
     for path in paths:
@@ -123,8 +125,8 @@ def _read_file(
     path: Path,
     prefix: str,
     jobs: list[Job],
-    ids: dict[str, int],
-    shapes: dict[tuple[int, float, float, float], tuple[Stage, ...]],
+    ids: Ids,
+    shapes: RigidStages,
     findings: Findings,
 ) -> dict[str, str]:
     """Append the file's jobs, on its own clock, to `jobs`; returns its header."""
@@ -186,20 +188,15 @@ def _read_file(
                     add("dropped", _PART, f"{path}:{number}")
                     continue
                 add("repaired", _SAME_NUMBER, f"{path}:{number}")
-                id = _unused(id, ids)
-            ids[id] = 1
+            id = ids.take(id)
+            limit: float | None = limit_s
             if not 0.0 < limit_s <= MAX_TIME_S:
                 add("guessed", _NO_REQUEST, f"{path}:{number}")
-                limit_s = -1.0
+                limit = None
             elif run_s > limit_s:
                 add("noted", _OVERRAN, f"{path}:{number}")
-            if not 0.0 < memory_kb <= MAX_TIME_S:
-                memory_kb = -1.0
+            memory = memory_kb / _KB_PER_GIB if 0.0 < memory_kb <= MAX_TIME_S else 0.0
 
-            key = (processors, run_s, limit_s, memory_kb)
-            stages = shapes.get(key)
-            if stages is None:
-                stages = shapes[key] = (_stage(*key),)
             start_s = finish_s = None
             if 0.0 <= wait_s <= _LATEST_S:
                 start_s = submit_s + wait_s
@@ -219,7 +216,7 @@ def _read_file(
                 Job(
                     id=id,
                     arrival_s=submit_s,
-                    stages=stages,
+                    stages=shapes[processors, run_s, limit, memory],
                     user=None if user == "-1" else user,
                     recorded=recorded,
                 )
@@ -260,26 +257,6 @@ def _whole(value: bytes) -> int:
         if not number.is_integer():  # NaN and infinity are not, either
             raise
         return int(number)
-
-
-def _unused(id: str, ids: dict[str, int]) -> str:
-    """The first of id#2, id#3, ... that is free; ids[id] remembers how far they go."""
-    while True:
-        ids[id] += 1
-        if (name := f"{id}#{ids[id]}") not in ids:
-            return name
-
-
-def _stage(processors: int, run_s: float, limit_s: float, memory_kb: float) -> Stage:
-    return Stage(
-        id="0",
-        task_count=processors,
-        durations=Pool((run_s,)),
-        estimated_task_s=run_s if limit_s < 0 else limit_s,
-        gang=True,
-        limit_s=None if limit_s < 0 else limit_s,
-        demand=None if memory_kb < 0 else Demand(memory=memory_kb / _KB_PER_GIB),
-    )
 
 
 def _text(value: bytes) -> str:
