@@ -26,7 +26,6 @@ from ganger.workload.readers import (
     table,
     wfformat,
 )
-from ganger.workload.readers.findings import Findings
 from ganger.workload.readers.opening import head
 
 
