@@ -13,7 +13,7 @@ import msgspec
 
 from ganger.errors import WorkloadError
 from ganger.workload.model import Job
-from ganger.workload.readers import alibaba, gwf, jobs, philly, sacct, swf, table
+from ganger.workload.readers import alibaba, gwf, jobs, philly, sacct, spark, swf, table
 from ganger.workload.readers.opening import head
 
 
@@ -40,6 +40,7 @@ READERS: dict[str, Reader] = {
     "jobs": jobs,
     "swf": swf,
     "sacct": sacct,
+    "spark": spark,
     "gwf": gwf,
     "alibaba": alibaba,
     "philly": philly,

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 import zstandard
 
 from ganger.errors import WorkloadError
+from ganger.workload.readers.codecs import LZ4_MAGIC, SNAPPY_MAGIC, lz4_blocks, snappy_blocks
 
 STDIN = Path("-")
 HEAD_SIZE = 1 << 16
@@ -215,6 +216,21 @@ def _frames(
         raise Truncated(f"{path}: ends in the middle of its {name} data")
 
 
+def _blocks(
+    decode: Callable[[Iterator[bytes]], Iterator[bytes]],
+    name: str,
+    chunks: Iterator[bytes],
+    path: str,
+) -> Iterator[bytes]:
+    """Decompress the blocks of a format that Spark writes."""
+    try:
+        yield from decode(chunks)
+    except EOFError:
+        raise Truncated(f"{path}: ends in the middle of its {name} data") from None
+    except ValueError as error:
+        raise WorkloadError(f"{path}: damaged {name} data ({error})") from None
+
+
 DECODERS: dict[bytes, Decoder] = {
     b"\x1f\x8b": partial(
         _frames, partial(zlib.decompressobj, wbits=16 + zlib.MAX_WBITS), zlib.error, "gzip"
@@ -225,6 +241,8 @@ DECODERS: dict[bytes, Decoder] = {
         zstandard.ZstdError,
         "zstd",
     ),
+    LZ4_MAGIC: partial(_blocks, lz4_blocks, "lz4"),
+    SNAPPY_MAGIC: partial(_blocks, snappy_blocks, "snappy"),
 }
 """The first bytes of compressed data, and what decompresses them."""
 
