@@ -20,9 +20,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from ganger.schedulers import parse_scheduler
 from ganger.simulator.simulate import Cluster, simulate
 from ganger.workload import Job, PerTask, Stage, Workload
+from ganger.workload.readers import stg
+from ganger.workload.readers.findings import Findings
 
 SCHEDULERS = ("cpf", "srpt", "fifo", "fair", "random")
 ORDERS = 40
@@ -32,7 +36,7 @@ _NUDGE = 1e-9  # of a duration: enough to order events, too little to be seen in
 class Graph(NamedTuple):
     """A task graph on a number of processors."""
 
-    tasks: tuple[tuple[str, float, tuple[str, ...]], ...]  # name, seconds, parents
+    stages: tuple[Stage, ...]
     processors: int
     list_schedule_bound: float | None  # where list scheduling meets the lower bound
     optimum: float | None
@@ -45,14 +49,10 @@ def read_graphs(directory: Path) -> Iterator[Graph]:
             path = directory / row["instance"]
             if not path.is_file():
                 continue
-            lines = [line.split() for line in path.read_text().splitlines()]
-            tasks = tuple(
-                (name, float(time), tuple(parents))
-                for name, time, _, *parents in lines[1 : int(lines[0][0]) + 3]
-            )
+            (job,) = stg.read([path], Findings())
             meets = row["proof"].startswith("bound: list schedule meets")
             yield Graph(
-                tasks=tasks,
+                stages=job.stages,
                 processors=int(row["processors"]),
                 list_schedule_bound=float(row["list_schedule_upper_bound"]) if meets else None,
                 optimum=float(row["proven_optimum"]) if row["proven_optimum"] else None,
@@ -61,21 +61,21 @@ def read_graphs(directory: Path) -> Iterator[Graph]:
 
 def makespan_s(graph: Graph, scheduler: str, order: int | None = None) -> float:
     """The makespan; with `order`, no two tasks end together: durations differ by less than 1e-9."""
-    rng = random.Random(order)
-    stages = tuple(
-        Stage(
-            id=name,
-            parents=parents,
-            task_count=1,
-            durations=PerTask((time * (1 + _NUDGE * rng.random() if order is not None else 1),)),
-            estimated_task_s=time,
-        )
-        for name, time, parents in graph.tasks
-    )
+    stages = graph.stages
+    if order is not None:
+        rng = random.Random(order)
+        stages = tuple(_nudged(stage, rng) for stage in stages)
     workload = Workload((Job(id="graph", arrival_s=0.0, stages=stages),))
     cluster = Cluster(executors=graph.processors, move_delay_s=0.0)
     made_s = simulate(cluster, workload, parse_scheduler(scheduler)).makespan_s
     return round(made_s, 3)  # all times are whole numbers
+
+
+def _nudged(stage: Stage, rng: random.Random) -> Stage:
+    """The stage with a longer duration that no scheduler knows of."""
+    (time_s,) = stage.durations.values_s
+    longer = PerTask((time_s * (1 + _NUDGE * rng.random()),))
+    return msgspec.structs.replace(stage, durations=longer, estimated_task_s=time_s)
 
 
 class Line(NamedTuple):

@@ -34,19 +34,19 @@ class RandomDecisions:
         return Decision(job=job.id, stage=stage.id, limit=limit)
 
 
-def drive(cluster, workload, scheduler, *, seed=0, look=None):
+def drive(cluster, workload, scheduler, *, seed=0, kill_at_limit=False, look=None):
     """Run an episode, validating at every decision; returns the result, which may be unfinished.
 
     look(state, table, observation), if given, is called at every decision.
     """
     episode = prepare(workload)
     table = episode.table
-    state = load_episode(episode, cluster, seed=seed, timeline=True)
+    state = load_episode(episode, cluster, seed=seed, timeline=True, kill_at_limit=kill_at_limit)
     names = simulator._names(workload)
     job_index = {job: j for j, job in enumerate(names.jobs)}
     while engine.advance(state, table):
         validate(state, table)
-        observation = observe(state, names)
+        observation = observe(state, table, names)
         if look is not None:
             look(state, table, observation)
         decision = scheduler.decide(observation)
@@ -118,13 +118,33 @@ def _events(state):
     return events
 
 
+def _gangs(state):
+    """The stage of each executor that runs in a gang; a gang has one event: its lead's."""
+    found = {}
+    for s in range(int(state.clock[0]["stages"])):
+        stage = state.stages[s]
+        if not stage["gang"]:
+            continue
+        assert stage["launched"] in (0, stage["tasks"]), "a gang that is not whole"
+        assert stage["finished"] in (0, stage["launched"])
+        assert stage["committed"] == stage["moving"] == 0
+        if stage["finished"] < stage["launched"]:
+            e = int(stage["lead"])
+            while e >= 0:
+                assert e not in found
+                assert state.executors[e]["stage"] == s
+                found[e] = s
+                e = int(state.executors[e]["next"])
+    return found
+
+
 def validate(state, table):
     """Work out from scratch every counter of a state between two events, and compare."""
     clock = state.clock[0]
     jobs, stages, executors = int(clock["jobs"]), int(clock["stages"]), int(clock["executors"])
     sources = stages + jobs + 1
     common = sources - 1
-    pools, events = _pools(state, sources), _events(state)
+    pools, events, gangs = _pools(state, sources), _events(state), _gangs(state)
     hand = [int(e) for e in state.hand[: clock["in_hand"]]] if clock["on_offer"] else []
     assert len(set(hand)) == len(hand)
 
@@ -145,6 +165,10 @@ def validate(state, table):
             assert job == stage == -1
             assert target >= 0
             moving[target] += 1
+        elif e in gangs:
+            assert target == -1
+            assert (e in events) == (state.stages[stage]["lead"] == e)
+            running[stage] += 1
         elif e in events:
             assert stage >= 0
             assert target == -1
@@ -165,7 +189,7 @@ def validate(state, table):
     active = [j for j in range(clock["arrived"]) if np.isnan(state.jobs[j]["finish_s"])]
     assert state.active[: clock["active"]].tolist() == active
     assert clock["finished"] == clock["arrived"] - len(active)
-    choosable = 0
+    choosable = waiting = 0
     for j in range(jobs):
         job = state.jobs[j]
         mine = state.stages[job["first_stage"] : job["first_stage"] + job["stages"]]
@@ -187,6 +211,11 @@ def validate(state, table):
             assert stage["unfinished_parents"] == unfinished
             assert unfinished == 0 or stage["launched"] == 0, "a task ran before its parents"
             ready += not saturated[k] and unsaturated == 0
+            waits = stage["gang"] and not saturated[k] and unfinished == 0
+            waiting += bool(waits and j < clock["arrived"])
+            offered = clock["on_offer"] if clock["gang_round"] else 0
+            if stage["gang"] and j < clock["arrived"]:
+                assert engine.is_schedulable(state, s) == (waits and stage["tasks"] <= offered)
         to_it = sum(moving[int(job["first_stage"]) + k] for k in range(job["stages"]))
         assert job["executors"] == bound[j]
         assert job["supply"] == bound[j] + to_it + from_elsewhere[j]
@@ -198,6 +227,8 @@ def validate(state, table):
         assert np.isnan(job["finish_s"]) or job["finished_stages"] == job["stages"]
         choosable += int(job["schedulable"])
     assert clock["schedulable"] == choosable
+    assert clock["waiting"] == waiting
+    assert not clock["gang_round"] or (clock["on_offer"] and clock["source_job"] == -1)
 
     spent = sum(
         min(clock["now"], np.nan_to_num(job["finish_s"], nan=np.inf)) - job["arrival_s"]
@@ -242,12 +273,20 @@ def check_timeline(cluster, workload, result):
         assert result.finish_s[j] == max(last[j, k] for k in range(len(stages)))
 
     for e in range(cluster.executors):
-        mine = sorted(lines[lines["executor"] == e].tolist())
         finish_s, job = 0.0, -1
-        for line in sorted(mine, key=lambda line: (line[0], line[1])):
-            delay_s = cluster.move_delay_s if line[3] != job else 0.0
+        for line in lines[lines["executor"] == e].tolist():  # in the order in which they ended
+            gang = ordered[line[3]][line[4]].gang
+            delay_s = cluster.move_delay_s if line[3] != job and not gang else 0.0
             assert line[0] >= finish_s + delay_s, "an executor did two things at a time"
-            finish_s, job = line[1], line[3]
+            finish_s, job = line[1], -1 if gang else line[3]  # it belongs to nobody after a gang
+
+    for j, stages in enumerate(ordered):
+        for k, stage in enumerate(stages):
+            if stage.gang:
+                mine = lines[(lines["job"] == j) & (lines["stage"] == k)]
+                assert len(set(mine["start_s"])) == len(set(mine["finish_s"])) == 1
+                if mine["finish_s"][0] > mine["start_s"][0]:
+                    assert len(set(mine["executor"])) == stage.task_count, "a gang ran short"
 
     changes = [(line["finish_s"], -1) for line in lines] + [(line["start_s"], 1) for line in lines]
     busy = 0

@@ -5,6 +5,7 @@ three kinds of durations.
 """
 
 from hypothesis import strategies as st
+from msgspec import structs
 
 from ganger.workload import Job, PerTask, Pool, Recorded, Stage, Wave, Waves, Workload
 
@@ -97,6 +98,30 @@ def jobs(draw: st.DrawFn, min_size: int = 1, max_size: int = 5) -> tuple[Job, ..
             ),
         )
         for i in range(count)
+    )
+
+
+@st.composite
+def mixtures(draw: st.DrawFn, executors: int, max_size: int = 5) -> Workload:
+    """Jobs of which some stages are gangs that fit a cluster of so many executors."""
+    return Workload(
+        tuple(
+            structs.replace(job, stages=tuple(draw(_maybe_gang(s, executors)) for s in job.stages))
+            for job in draw(jobs(1, max_size))
+        )
+    )
+
+
+@st.composite
+def _maybe_gang(draw: st.DrawFn, stage: Stage, executors: int) -> Stage:
+    if draw(st.booleans()):
+        return stage
+    return structs.replace(
+        stage,
+        gang=True,
+        task_count=draw(st.integers(1, executors)),
+        durations=Pool(draw(_values(1))),
+        limit_s=draw(st.none() | _seconds),
     )
 
 

@@ -25,6 +25,7 @@ from ganger.training.run_directory import RunDirectory
 from ganger.workload import (
     Job,
     Pool,
+    Recorded,
     Stage,
     Workload,
     load_source,
@@ -103,6 +104,53 @@ def test_simulate_prints_a_table_for_people(ganger_command):
 
     assert re.search(r"^scheduler +srpt:cap=sqrt,c=0.5$", out, re.MULTILINE)
     assert re.search(r"^finished +4$", out, re.MULTILINE)
+
+
+def test_all_figures_are_in_the_json_and_on_demand_in_the_table(ganger_command):
+    result = json.loads(ganger_command("simulate", *SMALL, "--json")[1])
+    assert result["mean_bounded_slowdown"] >= 1
+    assert result["mean_jct_s"] >= result["mean_wait_s"] >= 0
+    assert result["max_queue"] >= result["mean_queue"] >= 0
+
+    brief, full = (ganger_command("simulate", *SMALL, *more)[1] for more in ((), ("--metrics",)))
+    assert "mean_bounded_slowdown" not in brief
+    assert re.search(r"^mean_bounded_slowdown +[0-9.]+$", full, re.MULTILINE)
+    assert len(re.findall(r"^mean_jct_s ", full, re.MULTILINE)) == 1
+    assert re.search(r"^worst_user +-$", full, re.MULTILINE)
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A native file of a gang that ran, one that the log contradicts, and one that never ran."""
+    gang = (Stage(id="0", task_count=2, durations=Pool((20.0,)), gang=True),)
+    jobs = (
+        *(
+            Job(id=i, arrival_s=a, stages=gang, user="ann", recorded=r)
+            for i, a, r in (
+                ("ran", 0.0, Recorded(start_s=5.0, finish_s=25.0)),
+                ("odd", 1.0, Recorded(start_s=30.0, finish_s=51.0)),
+                ("never", 2.0, Recorded(status="5")),
+            )
+        ),
+    )
+    write_workload(tmp_path / "log.jobs.jsonl", Workload(jobs))
+    return tmp_path / "log.jobs.jsonl"
+
+
+def test_a_replay_says_what_happened_and_how_far_the_model_is_from_it(ganger_command, log):
+    replayed = ("simulate", "--workload", log, "--executors", 4, "--scheduler", "replay")
+    result = json.loads(ganger_command(*replayed, "--json")[1])
+    # Waits of 5 and 29 s, runs of 20 s on 2 of 4 executors within 50 s.
+    assert (result["submitted"], result["mean_wait_s"], result["mean_jct_s"]) == (2, 17.0, 37.0)
+    assert result["utilisation"] == pytest.approx(80 / 200)
+    assert result["log"]["not_recorded"] == 1
+    assert (result["log"]["deviating"], result["log"]["worst_job"]) == (1, "odd")
+    assert result["log"]["log_mean_jct_s"] == 37.5
+
+    status, out, _ = ganger_command(*replayed)
+    assert status == 0
+    assert re.search(r"^scheduler +replay$", out, re.MULTILINE)
+    assert re.search(r"^worst_job +odd$", out, re.MULTILINE)
 
 
 def test_another_seed_is_another_list_of_jobs(ganger_command):
@@ -410,6 +458,8 @@ def test_the_first_signal_asks_and_the_second_one_ends(capfd):
         ("simulate --scheduler srpt:size=3", "srpt has no parameter 'size'"),
         ("simulate --scheduler ./absent", "absent: there is no such run directory"),
         ("simulate --executors 0", "executors is 0; a cluster has 1 or more"),
+        ("simulate --scheduler replay", "no job has a recorded start and finish"),
+        ("simulate --scheduler replay --timeline x.csv", "leave out --timeline and --sample"),
         ("simulate --sample", "--sample is for learned schedulers; fair is none"),
         ("simulate --job-list x.json --jobs 3", "leave out --jobs"),
         ("simulate --job-list x.json", "expected --workload tpch:DIR"),

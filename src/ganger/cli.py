@@ -71,13 +71,16 @@ class Simulate:
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     """Seconds an executor needs to change jobs."""
     scheduler: str = "fair"
-    """A heuristic such as fair or srpt:cap=sqrt,c=1, or the path of a training run."""
+    """A heuristic such as fair or srpt:cap=sqrt,c=1, the path of a training run, or replay: what
+    the workload's log says really happened."""
     sample: bool = False
     """Let a learned scheduler draw its actions instead of taking the most probable ones."""
     seed: int = 0
     """Of the random jobs and of the task durations."""
     timeline: Annotated[Path | None, _optional("FILE")] = None
     """Write which executor ran which task when to this CSV file."""
+    metrics: bool = False
+    """Print all figures: waits, slowdowns, queue and users, too; --json always has them."""
     json: bool = False
     """Print one JSON object."""
 
@@ -86,6 +89,9 @@ class Simulate:
         from ganger.warmup import compile_notice
 
         cluster = Cluster(executors=self.executors, move_delay_s=self.move_delay_s)
+        if self.scheduler == "replay":
+            self._replay(cluster.executors)
+            return
         scheduler = self._scheduler()
         workload = self._workload()
         with compile_notice():
@@ -94,16 +100,46 @@ class Simulate:
             )
         if self.timeline is not None:
             _write_timeline(self.timeline, workload, result)
-        about = {
+        self._print(str(scheduler), workload, result)
+
+    def _replay(self, executors: int) -> None:
+        from ganger.evaluation import log_error, recorded_part, replay
+
+        if self.timeline is not None or self.sample:
+            raise ConfigError("replay runs no scheduler; leave out --timeline and --sample")
+        everything = self._workload()
+        workload = recorded_part(everything)
+        result = replay(workload, executors=executors)
+        log = msgspec.to_builtins(log_error(workload, result))
+        log["not_recorded"] = len(everything.jobs) - len(workload.jobs)
+        if self.json:
+            self._print("replay", workload, result, {"log": log})
+            return
+        self._print("replay", workload, result)
+        print("\nAgainst the log")
+        _print_table(("", ""), list(log.items()))
+
+    def _print(
+        self,
+        scheduler: str,
+        workload: "Workload",
+        result: "Result",
+        more: dict[str, Any] | None = None,
+    ) -> None:
+        from ganger.evaluation import report
+
+        figures = {
             "workload": self.workload,
             "executors": self.executors,
-            "scheduler": str(scheduler),
+            "scheduler": scheduler,
             "seed": self.seed,
-        }
+        } | result.summary()
+        if self.json or self.metrics:
+            figures |= msgspec.to_builtins(report(workload, result))
         if self.json:
-            _print_json(about | result.summary())
+            _print_json(figures | (more or {}))
         else:
-            _print_table(("", ""), list((about | result.summary()).items()))
+            _print_table(("", ""), list(figures.items()))
 
     def _scheduler(self) -> "CompiledScheduler":
         from ganger.policy.checkpoint import load_policy
@@ -116,8 +152,8 @@ class Simulate:
         if os.sep in self.scheduler or Path(self.scheduler).exists():
             return load_policy(self.scheduler, sample=self.sample)
         raise ConfigError(
-            f"scheduler {self.scheduler!r} is unknown; there are {', '.join(SCHEDULERS)} "
-            "and the paths of training runs"
+            f"scheduler {self.scheduler!r} is unknown; there are {', '.join(SCHEDULERS)}, "
+            "replay and the paths of training runs"
         )
 
     def _workload(self) -> "Workload":
@@ -553,6 +589,7 @@ class Warmup:
 
         steps: list[tuple[str, Callable[[], None]]] = [
             ("simulator and heuristics", warmup.compile_heuristics),
+            ("batch heuristics", warmup.compile_batch),
             ("policy", warmup.compile_policy),
             ("schedulers in Python", warmup.compile_protocol),
         ]
@@ -935,7 +972,9 @@ def _print_counts(what: str, counts: Sequence[int], lines: bool) -> None:
 def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1000 else f"{value:,.3f}"
-    return str(value)
+    if value is None or value == ():
+        return "-"
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _write_timeline(path: Path, workload: "Workload", result: "Result") -> None:

@@ -17,7 +17,7 @@ from ganger.compiled import JIT, cache_home
 from ganger.evaluation import evaluate
 from ganger.policy.layout import aligned_zeros, vector_size
 from ganger.policy.scheduler import PolicyScheduler
-from ganger.schedulers import Fair
+from ganger.schedulers import Fair, Fcfs
 from ganger.simulator.observation import Decision, Observation
 from ganger.simulator.simulate import Cluster, CompiledScheduler, simulate
 from ganger.workload import FileSource, Job, Pool, Stage, Workload
@@ -41,6 +41,11 @@ _SOURCE = FileSource("tiny", _JOBS)
 def compile_heuristics() -> None:
     """The simulator and the built-in schedulers."""
     _run(Fair())
+
+
+def compile_batch() -> None:
+    """The schedulers of batch jobs."""
+    _run(Fcfs(backfill="easy"))
 
 
 def compile_protocol() -> None:

@@ -10,9 +10,12 @@ from ganger.evaluation.metrics import (
     dag_slowdown,
     jain_index,
     jct_s,
+    level,
     makespan_s,
+    queue_length,
     slowdown,
     standard_error,
+    user_means,
     utilisation,
     wait_s,
 )
@@ -61,6 +64,7 @@ def test_jain_index_is_1_for_equals_and_one_nth_for_a_winner():
     assert jain_index([3.0, 3.0, 3.0]) == pytest.approx(1.0)
     assert jain_index([0.0, 0.0, 0.0, 8.0]) == pytest.approx(0.25)
     assert jain_index([0.0, 0.0]) == 1.0
+    assert jain_index([1e-159, 1e-159]) == jain_index([1e300, 1e300]) == 1.0
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1))
@@ -71,3 +75,74 @@ def test_jain_index_lies_between_one_nth_and_1(values):
 def test_standard_error_needs_two_values():
     assert standard_error([1.0, 3.0]) == pytest.approx(1.0)  # deviation sqrt(2) / sqrt(2)
     assert math.isnan(standard_error([1.0]))
+
+
+def test_the_queue_holds_what_was_submitted_and_has_not_started():
+    # The first job waits from 0 to 5, the last from 10 to 28: 23 job-seconds in 30 s.
+    queue = queue_length(SUBMIT, START)
+    assert queue.times_s.tolist() == [0.0, 5.0, 10.0, 28.0]
+    assert queue.values.tolist() == [1, 0, 1, 0]
+    assert queue.mean(0.0, 30.0) == pytest.approx(23 / 30)
+    assert queue.max() == 1
+
+
+def test_the_queue_is_averaged_over_the_horizon_that_is_given():
+    queue = queue_length(SUBMIT, START)
+    assert queue.mean(4.0, 6.0) == pytest.approx(0.5)
+    assert queue.mean(-10.0, 0.0) == 0.0
+    assert queue.mean(28.0, 100.0) == 0.0
+    assert queue.mean(12.0, 12.0) == 1.0
+
+
+def test_jobs_that_start_at_once_are_never_in_the_queue():
+    # Three arrive at 1; two of them start there and then.
+    queue = queue_length([1.0, 1.0, 1.0], [1.0, 1.0, 4.0])
+    assert (queue.max(), queue.mean(0.0, 4.0)) == (1, pytest.approx(0.75))
+
+
+def test_a_job_that_never_starts_stays_in_the_queue():
+    queue = queue_length([0.0, 2.0], [math.nan, 3.0])
+    assert queue.values.tolist() == [1, 2, 1]
+    assert queue.mean(0.0, 4.0) == pytest.approx(5 / 4)
+
+
+def test_a_job_that_started_before_it_was_submitted_is_never_in_the_queue():
+    queue = queue_length([5.0, 6.0], [4.0, 7.0])
+    assert queue.values.min() == 0
+    assert queue.mean(0.0, 10.0) == pytest.approx(0.1)
+
+
+def test_a_level_counts_weights_and_what_never_begins_is_not_counted():
+    busy = level([0.0, 1.0, math.nan], [2.0, 3.0, 9.0], [4, 2, 100])
+    assert busy.times_s.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert busy.values.tolist() == [4, 6, 2, 0]
+    assert busy.max() == 6
+
+
+def test_of_nothing_there_is_nothing_at_any_time():
+    empty = level([], [])
+    assert (empty.max(), empty.at(3.0), empty.mean(0.0, 1.0)) == (0, 0, 0.0)
+
+
+_spans = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=12)
+
+
+@given(_spans)
+def test_a_queue_is_what_a_count_at_every_second_gives(spans):
+    submit = [float(begin) for begin, _ in spans]
+    start = [float(begin + wait) for begin, wait in spans]
+    queue = queue_length(submit, start)
+    counted = [
+        sum(a <= second < b for a, b in zip(submit, start, strict=True)) for second in range(41)
+    ]
+    assert [queue.at(second) for second in range(41)] == counted
+    assert queue.mean(0.0, 41.0) == pytest.approx(sum(counted) / 41)
+    assert queue.max() == max(counted)
+
+
+def test_users_have_the_mean_of_their_jobs_and_nobody_is_no_user():
+    assert user_means(["ann", None, "bob", "ann"], [1.0, 99.0, 4.0, 3.0]) == {
+        "ann": 2.0,
+        "bob": 4.0,
+    }
+    assert user_means([None], [1.0]) == {}

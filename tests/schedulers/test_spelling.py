@@ -4,8 +4,10 @@ from hypothesis import strategies as st
 
 from ganger.errors import SchedulerError
 from ganger.schedulers import (
+    F1,
     SCHEDULERS,
     Fair,
+    Fcfs,
     KShortest,
     Srpt,
     WeightedFair,
@@ -21,6 +23,8 @@ from ganger.schedulers import (
         ("fair:source=capped", Fair(source="capped")),
         ("wfair:alpha=-0.5", WeightedFair(alpha=-0.5)),
         ("kshortest:k=2", KShortest(k=2)),
+        ("fcfs:backfill=easy", Fcfs(backfill="easy")),
+        ("f1:backfill=conservative", F1(backfill="conservative")),
         ("srpt:cap=sqrt,c=1", Srpt(cap="sqrt", c=1.0)),
         (
             "srpt:cap=useful,c=0.2,a=0.25,source=capped,leftover=idle",
@@ -66,7 +70,7 @@ def test_a_list_keeps_parameters_with_their_scheduler():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sjf", "there are fifo, fair, wfair, srpt, cpf, kshortest, random"),
+        ("best", "there are fifo, fair, wfair, srpt, cpf, kshortest, random, fcfs, sjf, ljf, saf"),
         ("", "there are fifo"),
         ("fifo:cap=3", "no parameter 'cap'; it has none"),
         ("fair:cap=3", "no parameter 'cap'; it has source"),
@@ -82,6 +86,7 @@ def test_a_list_keeps_parameters_with_their_scheduler():
         ("srpt:c=3", "c is the size of a cap"),
         ("srpt:cap=sqrt,c=1,c=2", "expected c=VALUE, once"),
         ("srpt:cap", "expected cap=VALUE, once"),
+        ("sjf:backfill=yes", "backfill is 'yes'; expected none or easy or conservative"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_would_work(text, message):

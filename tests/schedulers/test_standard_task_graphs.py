@@ -8,22 +8,8 @@ import pytest
 from ganger.schedulers import parse_scheduler
 from ganger.simulator.simulate import Cluster, simulate
 from ganger.workload import Job, PerTask, Stage, Workload
-
-
-def read_graph(path):
-    """Lines of: task, its time, how many parents, the parents; the first line counts the tasks."""
-    lines = [line.split() for line in path.read_text().splitlines() if not line.startswith("#")]
-    stages = tuple(
-        Stage(
-            id=task,
-            parents=tuple(parents),
-            task_count=1,
-            durations=PerTask((float(time),)),
-        )
-        for task, time, _, *parents in lines[1:]
-        if task
-    )
-    return Workload((Job(id="graph", arrival_s=0.0, stages=stages),))
+from ganger.workload.readers import stg
+from ganger.workload.readers.findings import Findings
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +19,10 @@ def graphs(shared_dir):
         pytest.skip(f"{directory} is absent")
     with open(directory / "optimal_verified.csv", newline="") as file:
         rows = [row for row in csv.DictReader(file) if (directory / row["instance"]).is_file()]
-    return [(row, read_graph(directory / row["instance"])) for row in rows]
+    paths = [directory / row["instance"] for row in rows]
+    return [
+        (row, Workload((job,))) for row, job in zip(rows, stg.read(paths, Findings()), strict=True)
+    ]
 
 
 def makespan_s(row, workload, scheduler):

@@ -52,7 +52,7 @@ def test_a_state_made_of_an_observation_is_observed_the_same_and_looks_the_same_
     def check(workload, executors, seed, every_stage):
         def look(state, table, observation):
             again, its_table = state_of(observation)
-            assert observe(again, names_of(observation)) == observation
+            assert observe(again, its_table, names_of(observation)) == observation
             here = rows_of(state, table, every_stage=every_stage)
             there = rows_of(again, its_table, every_stage=every_stage)
             for name in here:

@@ -132,6 +132,8 @@ def test_a_result_counts_and_measures():
         "submitted": 4,
         "finished": 4,
         "unfinished": 0,
+        "rejected": 0,
+        "killed": 0,
         "events": 12,
         "decisions": 4,
     }

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from ganger.schedulers import parse_scheduler
 from ganger.simulator.simulate import Cluster, simulate
@@ -34,6 +35,12 @@ CASES = [
     for executors in EXECUTORS
     for scheduler in SCHEDULERS
 ]
+GANG_SCHEDULERS = ("fair", "fcfs", "wfp3:backfill=easy", "f2:backfill=conservative")
+CASES += [
+    f"gangs executors={executors} {scheduler}"
+    for executors in EXECUTORS[1:]
+    for scheduler in GANG_SCHEDULERS
+]
 
 
 def random_workload(kind):
@@ -47,7 +54,7 @@ def random_workload(kind):
         return tuple(round(10 * rng.random(), 3) if below(8) else 0.0 for _ in range(count))
 
     def durations(tasks):
-        chosen = KINDS[below(4)] if kind == "mixed" else kind
+        chosen = KINDS[below(4)] if kind in ("mixed", "gangs") else kind
         if chosen == "per_task":
             return PerTask(seconds(tasks))
         if chosen == "pool":
@@ -78,11 +85,27 @@ def random_workload(kind):
             )
         return tuple(made)
 
+    def some_gangs(stages):
+        for one in stages:
+            if kind != "gangs" or below(3) == 0:
+                yield one
+                continue
+            yield structs.replace(
+                one,
+                gang=True,
+                task_count=1 + below(3),
+                durations=Pool(seconds(2)),
+                limit_s=8.0 if below(2) else None,
+            )
+
     arrival_s = [0.0, 0.0]
     while len(arrival_s) < 6:
         arrival_s.append(round(arrival_s[-1] + 20 * rng.random(), 3))
     return Workload(
-        tuple(Job(id=str(j), arrival_s=at, stages=stages()) for j, at in enumerate(arrival_s))
+        tuple(
+            Job(id=str(j), arrival_s=at, stages=tuple(some_gangs(stages())))
+            for j, at in enumerate(arrival_s)
+        )
     )
 
 
@@ -95,6 +118,7 @@ def outcome(case):
         parse_scheduler(scheduler),
         seed=5,
         timeline=True,
+        kill_at_limit=True,
     )
     digest = hashlib.sha256()
     for name in result.timeline.dtype.names:
@@ -109,7 +133,7 @@ def outcome(case):
     }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", (*KINDS, "gangs"))
 def test_every_run_has_its_golden_outcome(kind):
     golden = json.loads(GOLDEN.read_text())
     assert list(golden) == CASES

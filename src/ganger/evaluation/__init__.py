@@ -2,15 +2,23 @@
 
 from ganger.evaluation.compare import Contender, Row, evaluate
 from ganger.evaluation.episodes import JobLists
+from ganger.evaluation.replay import LogError, log_error, recorded_part, replay
+from ganger.evaluation.report import Report, report
 from ganger.evaluation.tune import Tuned, TuneReport, families, tune
 
 __all__ = [
     "Contender",
     "JobLists",
+    "LogError",
+    "Report",
     "Row",
     "TuneReport",
     "Tuned",
     "evaluate",
     "families",
+    "log_error",
+    "recorded_part",
+    "replay",
+    "report",
     "tune",
 ]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ganger import streams
 from ganger.errors import SimulationError
 from ganger.simulator import engine
-from ganger.simulator.simulate import Cluster, CompiledScheduler
+from ganger.simulator.simulate import Cluster, CompiledScheduler, misfit
 from ganger.simulator.state import State, new_state
 from ganger.simulator.table import TableBuilder
 from ganger.streams import Stream
@@ -59,6 +59,9 @@ class JobLists:
         builder = TableBuilder()
         # Templates may be equal, and are then stored once: keep the source's own numbering.
         templates = source.templates(split)
+        for stages in templates:
+            if why := misfit(cluster, stages):
+                raise SimulationError(f"{source.name}: a job can never run: {why}")
         of_templates = template_weights(source, split, weights or {})
         self._template = np.array(list(map(builder.add, templates, of_templates)), np.int32)
         self.table = builder.build()

@@ -4,6 +4,9 @@ A job waits from its submission to its first task, and runs from there to its la
 job has finish NaN: it makes sums and means NaN rather than vanish from them.
 """
 
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -71,14 +74,75 @@ def utilisation(busy_s: float, executors: int, horizon_s: float) -> float:
     return busy_s / (executors * horizon_s) if horizon_s > 0 else 0.0
 
 
+class Steps(NamedTuple):
+    """A number over time: values[i] from times_s[i] on, until the next one."""
+
+    times_s: Floats
+    values: NDArray[np.int64]
+
+    def mean(self, begin_s: float, end_s: float) -> float:
+        """Over the time from begin to end; the value at begin if that is no time."""
+        if end_s <= begin_s:
+            return float(self.at(begin_s))
+        inside = (self.times_s > begin_s) & (self.times_s < end_s)
+        edges = np.concatenate(([begin_s], self.times_s[inside], [end_s]))
+        values = np.concatenate(([self.at(begin_s)], self.values[inside]))
+        return float(np.dot(values, np.diff(edges))) / (end_s - begin_s)
+
+    def at(self, time_s: float) -> int:
+        """The value at that time; 0 before the first step."""
+        i = int(np.searchsorted(self.times_s, time_s, side="right")) - 1
+        return int(self.values[i]) if i >= 0 else 0
+
+    def max(self) -> int:
+        return int(self.values.max(initial=0))
+
+
+def level(begin_s: ArrayLike, end_s: ArrayLike, weight: ArrayLike = 1) -> Steps:
+    """How many (or of what weight) have begun and not ended, over time; NaN: never.
+
+    What happens at one instant happens at once: what begins and ends there is never counted.
+    """
+    begin, end = np.asarray(begin_s, np.float64), np.asarray(end_s, np.float64)
+    weights = np.broadcast_to(np.asarray(weight, np.int64), begin.shape)
+    times = np.concatenate((begin, end))
+    changes = np.concatenate((weights, -weights))
+    # What never begins does not end, either.
+    happens = np.isfinite(times) & np.tile(np.isfinite(begin), 2)
+    times_s, instant = np.unique(times[happens], return_inverse=True)
+    net = np.zeros(len(times_s), np.int64)
+    np.add.at(net, instant, changes[happens])
+    return Steps(times_s, np.cumsum(net))
+
+
+def queue_length(submit_s: ArrayLike, start_s: ArrayLike) -> Steps:
+    """Jobs that were submitted and have not started, over time; a start of NaN: never.
+
+    Clocks differ: a job that started before it was submitted never waited.
+    """
+    return level(submit_s, np.maximum(start_s, submit_s))
+
+
+def user_means(users: Sequence[Hashable], values: ArrayLike) -> dict[Hashable, float]:
+    """Each user's mean value over his or her jobs, in order of appearance; None is nobody."""
+    of_user: dict[Hashable, list[float]] = {}
+    for user, value in zip(users, np.asarray(values, np.float64).tolist(), strict=True):
+        if user is not None:
+            of_user.setdefault(user, []).append(value)
+    return {user: float(np.mean(own)) for user, own in of_user.items()}
+
+
 def jain_index(values: ArrayLike) -> float:
     """Fairness over users: (sum x)^2 / (n sum x^2); 1 is equal, 1/n is all for one.
 
     Source: Jain, Chiu & Hawe 1984.
     """
     x = np.asarray(values, np.float64)
-    squares = float(np.sum(x * x))
-    return float(np.sum(x)) ** 2 / (len(x) * squares) if squares > 0 else 1.0
+    largest = float(np.max(x, initial=0.0))
+    if largest == 0:
+        return 1.0
+    x = x / largest  # squares of what is tiny or huge are not exact
+    return float(np.sum(x)) ** 2 / (len(x) * float(np.sum(x * x)))
 
 
 def standard_error(values: ArrayLike) -> float:

@@ -10,23 +10,38 @@ import msgspec
 from ganger.errors import SchedulerError
 from ganger.schedulers.cpf import CriticalPathFirst
 from ganger.schedulers.fair import Fair
+from ganger.schedulers.fcfs import Fcfs
 from ganger.schedulers.fifo import Fifo
 from ganger.schedulers.heuristic import Heuristic
 from ganger.schedulers.kshortest import KShortest
+from ganger.schedulers.nonlinear import F1, F2, F3, F4
 from ganger.schedulers.random import Random
+from ganger.schedulers.saf import Saf
+from ganger.schedulers.sjf import Ljf, Sjf
 from ganger.schedulers.srpt import Srpt
+from ganger.schedulers.utility import Unicep, Wfp3
 from ganger.schedulers.wfair import WeightedFair
 
 __all__ = [
+    "F1",
+    "F2",
+    "F3",
+    "F4",
     "SCHEDULERS",
     "CriticalPathFirst",
     "Fair",
+    "Fcfs",
     "Fifo",
     "Heuristic",
     "KShortest",
+    "Ljf",
     "Random",
+    "Saf",
+    "Sjf",
     "Srpt",
+    "Unicep",
     "WeightedFair",
+    "Wfp3",
     "parse_scheduler",
     "parse_schedulers",
 ]
@@ -39,6 +54,16 @@ SCHEDULERS: dict[str, type[Heuristic]] = {
     "cpf": CriticalPathFirst,
     "kshortest": KShortest,
     "random": Random,
+    "fcfs": Fcfs,
+    "sjf": Sjf,
+    "ljf": Ljf,
+    "saf": Saf,
+    "wfp3": Wfp3,
+    "unicep": Unicep,
+    "f1": F1,
+    "f2": F2,
+    "f3": F3,
+    "f4": F4,
 }
 
 

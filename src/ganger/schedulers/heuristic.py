@@ -37,16 +37,21 @@ class Heuristic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Drive a loaded state until no event is left. Safe to call from several threads."""
         run_episode(state, table, new_desk(self.rule(), state), key)
 
+    def choose(self, state: State, table: Table) -> tuple[int, int]:
+        """The stage to serve and the limit of its job; stage -1: leave the executors idle."""
+        s, limit = choose(state, table, new_desk(self.rule(), state), key(0, Stream.SCHEDULER))
+        return int(s), int(limit)
+
     def decide(self, observation: Observation) -> Decision | None:
         """The same decision, of a cluster that need not be simulated."""
         state, table = state_of(observation)
-        s, limit = choose(state, table, new_desk(self.rule(), state), key(0, Stream.SCHEDULER))
+        s, limit = self.choose(state, table)
         if s < 0:
             return None
         j = int(state.stages[s]["job"])
         job = observation.jobs[j]
         stage = job.stages[s - int(state.jobs[j]["first_stage"])]
-        return Decision(job=job.id, stage=stage.id, limit=int(limit))
+        return Decision(job=job.id, stage=stage.id, limit=limit)
 
     def __str__(self) -> str:
         given = [

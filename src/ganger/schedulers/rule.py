@@ -238,13 +238,15 @@ def _somebody_will_ask_again(state):
 
     Idle executors of a job are offered when one of its stages becomes ready, not before. If all
     were left idle, nothing would ever happen again. An executor that is promised, on its way, or in
-    a stage with tasks to come has no fate yet: it will be offered.
+    a stage with tasks to come has no fate yet: it will be offered. So will those of a gang.
     """
     for a in range(state.clock[0].active):
         job = state.jobs[state.active[a]]
         for s in range(job.first_stage, job.first_stage + job.stages):
             stage = state.stages[s]
             if stage.committed + stage.moving > 0 or stage.finished < stage.launched < stage.tasks:
+                return True
+            if stage.gang == 1 and stage.finished < stage.launched:
                 return True
     return False
 

@@ -82,11 +82,15 @@ def demand(state, s):
 @compiled
 def is_schedulable(state, s):
     """Whether a decision may choose the stage now."""
-    stage = state.stages[s]
-    return (
-        stage.saturated == 0
-        and stage.unsaturated_parents == 0
-        and stage.chosen != state.clock[0].scheduling_round
+    stage, clock = state.stages[s], state.clock[0]
+    if (
+        stage.saturated == 1
+        or stage.unsaturated_parents > 0
+        or stage.chosen == clock.scheduling_round
+    ):
+        return False
+    return stage.gang == 0 or (
+        clock.gang_round == 1 and stage.unfinished_parents == 0 and stage.tasks <= clock.on_offer
     )
 
 
@@ -236,7 +240,10 @@ def _enter_pool(state, e, pool):
         state.executors[source.pool].previous = e
     source.pool = e
     executor.pool = pool
-    state.clock[0].idle += 1
+    clock = state.clock[0]
+    clock.idle += 1
+    if clock.waiting > 0 and pool == common_pool(state):
+        clock.news = 1
 
 
 @compiled
@@ -297,6 +304,102 @@ def _move(state, table, e, s):
     _push(state, clock.now + clock.move_delay_s, 2 * e + EXECUTOR_ARRIVAL)
 
 
+# ---------------------------------------------------------------- gangs
+@compiled
+def _gang_is_ready(state):
+    clock = state.clock[0]
+    clock.waiting += 1
+    clock.news = 1
+
+
+@compiled
+def _start_gang(state, table, s):
+    """Start all tasks of a gang at once, on executors on offer in the common pool."""
+    clock, stage = state.clock[0], state.stages[s]
+    job = state.jobs[stage.job]
+    duration_s = task_duration_s(table, stage.template, stage.key, 0, job.executors, -1, s)
+    if clock.kill_at_limit == 1 and duration_s > table.stages[stage.template].limit_s:  # or NaN
+        duration_s = table.stages[stage.template].limit_s
+        job.killed = 1
+    lead = np.int64(-1)
+    for task in range(stage.tasks - 1, -1, -1):
+        clock.in_hand -= 1
+        e = np.int64(state.hand[clock.in_hand])
+        _leave_pool(state, e)
+        executor = state.executors[e]
+        executor.job = stage.job
+        executor.stage = s
+        executor.task = task
+        executor.started_s = clock.now
+        executor.next = lead
+        lead = e
+    stage.lead = lead
+    stage.executors = stage.tasks
+    stage.launched = stage.tasks
+    job.executors += stage.tasks
+    job.supply += stage.tasks
+    job.exhausted_stages += 1
+    if math.isnan(job.first_start_s):
+        job.first_start_s = clock.now
+    clock.on_offer -= stage.tasks
+    clock.waiting -= 1
+    _update_saturation(state, table, s)
+    _push(state, clock.now + duration_s, 2 * lead + TASK_DONE)
+
+
+@compiled
+def _end_gang(state, table, s):
+    """All tasks of a gang end; its executors are nobody's at once."""
+    clock, stage = state.clock[0], state.stages[s]
+    j = np.int64(stage.job)
+    e = np.int64(stage.lead)
+    while e >= 0:
+        following = np.int64(state.executors[e].next)
+        _book_task(state, e)
+        _enter_pool(state, e, common_pool(state))
+        e = following
+    clock.news = 1
+    if _finish_stage(state, table, s):
+        _offer_pool(state, pool_of_job(state, j))
+    else:
+        _release(state, j)
+    if state.jobs[j].finished_stages == state.jobs[j].stages:
+        _finish_job(state, table, j)
+
+
+@compiled
+def _has_no_use(state, j):
+    """Whether a job can use no executor before some gang of it has started: all of them idle."""
+    job = state.jobs[j]
+    for s in range(job.first_stage, job.first_stage + job.stages):
+        stage = state.stages[s]
+        if stage.launched > stage.finished or stage.moving > 0:
+            return False
+        if stage.gang == 0 and stage.unfinished_parents == 0 and stage.launched < stage.tasks:
+            return False
+    return True
+
+
+@compiled
+def _release(state, j):
+    """Executors that idle in the job's pool without use for it go to the common pool."""
+    pool = pool_of_job(state, j)
+    if state.clock[0].waiting > 0 and state.sources[pool].pool >= 0 and _has_no_use(state, j):
+        while state.sources[pool].pool >= 0:
+            e = np.int64(state.sources[pool].pool)
+            _leave_pool(state, e)
+            _enter_pool(state, e, common_pool(state))
+
+
+@compiled
+def _open_gang_round(state):
+    """Offer the common pool to gangs and all others."""
+    clock = state.clock[0]
+    _offer_pool(state, common_pool(state))
+    clock.news = 0
+    clock.gang_round = 1 if clock.on_offer > 0 else 0
+
+
 # ---------------------------------------------------------------- commitments: promised executors
 @compiled
 def _commit(state, table, source, s, count):
@@ -350,7 +453,7 @@ def _use_elsewhere(state, table, e):
         job = state.jobs[j]
         for s in range(job.first_stage, job.first_stage + job.stages):
             stage = state.stages[s]
-            if stage.unfinished_parents == 0 and stage.saturated == 0:
+            if stage.unfinished_parents == 0 and stage.saturated == 0 and stage.gang == 0:
                 _start(state, table, e, s)
                 return
     clock = state.clock[0]
@@ -423,14 +526,15 @@ def _finish_job(state, table, j):
             s = _take_commitment(state, source)
             if s >= 0:
                 _update_saturation(state, table, s)
-    for e in range(clock.executors):
-        executor = state.executors[e]
-        if executor.job == j:
-            if executor.pool >= 0:
-                _leave_pool(state, e)
-                _enter_pool(state, e, common_pool(state))
-            else:
-                _leave_job(state, e)
+    if job.executors > 0:
+        for e in range(clock.executors):
+            executor = state.executors[e]
+            if executor.job == j:
+                if executor.pool >= 0:
+                    _leave_pool(state, e)
+                    _enter_pool(state, e, common_pool(state))
+                else:
+                    _leave_job(state, e)
     a = 0
     while state.active[a] != j:
         a += 1
@@ -442,10 +546,9 @@ def _finish_job(state, table, j):
 
 
 @compiled
-def _end_task(state):
-    """Book the end of the task whose event is first; returns its executor."""
+def _book_task(state, e):
+    """Book the end of the executor's task."""
     clock = state.clock[0]
-    e = state.heap[0].what >> 1
     executor = state.executors[e]
     clock.busy_s += clock.now - executor.started_s
     stage = state.stages[executor.stage]
@@ -459,7 +562,25 @@ def _end_task(state):
         line.job = stage.job
         line.stage = executor.stage - state.jobs[stage.job].first_stage
         line.task = executor.task
-    return e
+
+
+@compiled
+def _finish_stage(state, table, s):
+    """The stage is done; returns whether another one, not a gang, is runnable by that."""
+    stage = state.stages[s]
+    job = state.jobs[stage.job]
+    job.finished_stages += 1
+    frontier_changed = False
+    template = table.stages[stage.template]
+    for c in range(template.first_child, template.first_child + template.children):
+        child = state.stages[job.first_stage + table.children[c]]
+        child.unfinished_parents -= 1
+        if child.unfinished_parents == 0 and child.launched < child.tasks:
+            if child.gang == 1:
+                _gang_is_ready(state)
+            else:
+                frontier_changed = True
+    return frontier_changed
 
 
 @compiled
@@ -470,15 +591,7 @@ def _stage_has_no_more_tasks(state, table, e):
     stage = state.stages[s]
     j = np.int64(stage.job)
     job = state.jobs[j]
-    frontier_changed = False
-    if stage.finished == stage.tasks:
-        job.finished_stages += 1
-        template = table.stages[stage.template]
-        for c in range(template.first_child, template.first_child + template.children):
-            child = state.stages[job.first_stage + table.children[c]]
-            child.unfinished_parents -= 1
-            if child.unfinished_parents == 0 and child.launched < child.tasks:
-                frontier_changed = True
+    frontier_changed = stage.finished == stage.tasks and _finish_stage(state, table, s)
     state.hand[0] = e
     clock.in_hand = 1
     if state.sources[s].first >= 0:
@@ -488,9 +601,14 @@ def _stage_has_no_more_tasks(state, table, e):
     elif frontier_changed:
         _enter_pool(state, e, pool_of_job(state, j))
         _offer_pool(state, pool_of_job(state, j))
+    elif clock.waiting > 0 and _has_no_use(state, j):
+        clock.in_hand = 0
+        _enter_pool(state, e, common_pool(state))
     else:
         clock.source_job = j
         clock.on_offer = stage.executors  # decided ahead for those still running there
+    if clock.on_offer == 0:
+        _release(state, j)
     if job.finished_stages == job.stages:
         _finish_job(state, table, j)
 
@@ -514,6 +632,7 @@ def _executor_arrives(state, table, e):
     if stage.launched == stage.tasks:
         _update_saturation(state, table, s)
         _use_elsewhere(state, table, e)
+        _release(state, j)
     elif stage.unfinished_parents == 0:
         _start(state, table, e, s)
     else:
@@ -536,8 +655,13 @@ def _jobs_arrive(state, table):
         for s in range(job.first_stage, job.first_stage + job.stages):
             if state.stages[s].unsaturated_parents == 0:
                 job.schedulable += 1
+                if state.stages[s].gang == 1:
+                    _gang_is_ready(state)
         clock.schedulable += job.schedulable
-    _offer_pool(state, common_pool(state))
+    if clock.waiting > 0:
+        clock.news = 1
+    else:
+        _offer_pool(state, common_pool(state))
 
 
 @compiled
@@ -557,8 +681,13 @@ def _next_event(state, table):
         _pop(state)
         _executor_arrives(state, table, e)
         return
-    e = _end_task(state)
+    e = heap[0].what >> 1
     s = np.int64(state.executors[e].stage)
+    if state.stages[s].gang == 1:
+        _pop(state)
+        _end_gang(state, table, s)
+        return
+    _book_task(state, e)
     if state.stages[s].launched < state.stages[s].tasks:
         # By far the most frequent event: the executor stays and starts the stage's next task.
         ends_at = _launch(state, table, e, s)
@@ -601,6 +730,10 @@ def load(state, table, templates, arrivals_s, executors, move_delay_s, key):
     clock.in_hand = 0
     clock.idle = 0
     clock.schedulable = 0
+    clock.waiting = 0
+    clock.news = 0
+    clock.gang_round = 0
+    clock.kill_at_limit = 0
     clock.tasks_logged = 0
     s = 0
     for j in range(len(templates)):
@@ -619,6 +752,7 @@ def load(state, table, templates, arrivals_s, executors, move_delay_s, key):
         job.schedulable = 0
         job.executors = 0
         job.supply = 0
+        job.killed = 0
         for k in range(template.stages):
             row = template.first_stage + k
             given = table.stages[row]
@@ -637,6 +771,8 @@ def load(state, table, templates, arrivals_s, executors, move_delay_s, key):
             stage.unsaturated_parents = given.parents
             stage.saturated = 0
             stage.chosen = 0
+            stage.gang = given.gang
+            stage.lead = -1
             s += 1
     clock.stages = s
     for k in range(s + clock.jobs + 1):
@@ -671,21 +807,40 @@ def _something_is_schedulable(state):
 
 
 @compiled
+def _close_round(state, table):
+    """Nobody is on offer any more: keep the round's promises."""
+    clock = state.clock[0]
+    clock.on_offer = 0
+    clock.scheduling_round += 1
+    if clock.in_hand > 0:
+        _fulfil(state, table)
+    if clock.gang_round == 1:
+        clock.gang_round = 0
+        clock.news = 0  # whoever idles again has just been offered
+
+
+@compiled
 def decline(state, table):
     """Leave the rest of the round's executors where they are."""
     clock = state.clock[0]
-    source = source_of_executor(state, state.hand[clock.in_hand - 1])
+    last = state.hand[clock.in_hand - 1]
+    source = source_of_executor(state, last)
+    if state.executors[last].pool == common_pool(state) and state.sources[source].first < 0:
+        # Nothing is promised to anybody, and all on offer stay in the common pool as they are.
+        clock.in_hand = 0
+        _close_round(state, table)
+        return
     _commit(state, table, source, -1, clock.on_offer)
-    clock.on_offer = 0
-    clock.scheduling_round += 1
-    _fulfil(state, table)
+    _close_round(state, table)
 
 
 @compiled
 def amount(state, s, limit):
-    """Executors that (stage, limit) gets of those on offer: at least 1."""
+    """Executors that (stage, limit) gets of those on offer: at least 1; a gang gets all."""
     clock = state.clock[0]
-    j = state.stages[s].job
+    if state.stages[s].gang == 1:
+        return np.int64(state.stages[s].tasks)
+    j = np.int64(state.stages[s].job)
     count = limit - state.jobs[j].supply
     if j == clock.source_job:
         count += clock.on_offer
@@ -696,15 +851,25 @@ def amount(state, s, limit):
 def decide(state, table, s, limit):
     """Give executors on offer to schedulable stage `s` until its job has `limit` of them."""
     clock = state.clock[0]
-    count = amount(state, s, limit)
-    source = source_of_executor(state, state.hand[clock.in_hand - 1])
-    state.stages[s].chosen = clock.scheduling_round
-    _commit(state, table, source, s, count)
-    clock.on_offer -= count
     clock.decisions += 1
+    state.stages[s].chosen = clock.scheduling_round
+    if state.stages[s].gang == 1:
+        _start_gang(state, table, s)
+    else:
+        count = amount(state, s, limit)
+        source = source_of_executor(state, state.hand[clock.in_hand - 1])
+        _commit(state, table, source, s, count)
+        clock.on_offer -= count
     if clock.on_offer == 0:
-        clock.scheduling_round += 1
-        _fulfil(state, table)
+        _close_round(state, table)
+
+
+@compiled
+def _instant_is_over(state):
+    clock = state.clock[0]
+    if clock.arrived < clock.jobs and state.jobs[clock.arrived].arrival_s <= clock.now:
+        return False
+    return clock.heap_size == 0 or state.heap[0].time > clock.now
 
 
 @compiled
@@ -713,9 +878,12 @@ def advance(state, table):
     clock = state.clock[0]
     while True:
         while clock.on_offer == 0:
-            if clock.heap_size == 0 and clock.arrived == clock.jobs:
+            if clock.news == 1 and _instant_is_over(state):
+                _open_gang_round(state)
+            elif clock.heap_size == 0 and clock.arrived == clock.jobs:
                 return 0
-            _next_event(state, table)
+            else:
+                _next_event(state, table)
         if _something_is_schedulable(state):
             return 1
         decline(state, table)

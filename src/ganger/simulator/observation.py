@@ -5,6 +5,7 @@ the cluster reports. `state_of` goes the other way, so that compiled schedulers 
 on either.
 """
 
+import math
 from typing import NamedTuple
 
 import msgspec
@@ -32,6 +33,17 @@ class StageObservation(msgspec.Struct, frozen=True):
     estimated_task_s: float
     schedulable: bool
     """Whether a decision may choose it now."""
+    gang: bool = False
+    """All its tasks start together: it gets all its executors or cannot be chosen."""
+    limit_s: float | None = None
+    """The run time that was asked for."""
+    started_s: float | None = None
+    """When a gang that runs started."""
+
+    @property
+    def requested_s(self) -> float:
+        """What was asked for one task: its limit, else its estimate."""
+        return self.estimated_task_s if self.limit_s is None else self.limit_s
 
     @property
     def demand(self) -> int:
@@ -103,7 +115,7 @@ class Names(NamedTuple):
     parents: list[tuple[tuple[str, ...], ...]]
 
 
-def observe(state: State, names: Names) -> Observation:
+def observe(state: State, table: Table, names: Names) -> Observation:
     """The observation of a state that waits for a decision."""
     clock = state.clock[0]
     jobs = []
@@ -113,6 +125,8 @@ def observe(state: State, names: Names) -> Observation:
         stages = []
         for k, s in enumerate(range(first, last)):
             stage = state.stages[s]
+            limit_s = float(table.stages[stage["template"]]["limit_s"])
+            runs = stage["gang"] and stage["finished"] < stage["launched"]
             stages.append(
                 StageObservation(
                     id=names.stages[j][k],
@@ -125,6 +139,9 @@ def observe(state: State, names: Names) -> Observation:
                     executors=int(stage["executors"]),
                     estimated_task_s=float(stage["estimate_s"]),
                     schedulable=bool(engine.is_schedulable(state, s)),
+                    gang=bool(stage["gang"]),
+                    limit_s=None if math.isnan(limit_s) else limit_s,
+                    started_s=float(state.executors[stage["lead"]]["started_s"]) if runs else None,
                 )
             )
         jobs.append(
@@ -172,10 +189,12 @@ def state_of(observation: Observation) -> tuple[State, Table]:
     clock["idle"] = observation.idle
     clock["source_job"] = -1
     clock["scheduling_round"] = 1
+    clock["gang_round"] = observation.source_job is None
     state.active[:] = np.arange(len(jobs))
     children_of_all: list[int] = []
     template_stages = []
     source_stage = -1
+    lead = 0
     s = 0
     for j, seen in enumerate(jobs):
         is_source = seen.id == observation.source_job
@@ -202,6 +221,12 @@ def state_of(observation: Observation) -> tuple[State, Table]:
             record["moving"] = stage.moving
             record["executors"] = stage.executors
             record["saturated"] = saturated[k]
+            record["gang"] = stage.gang
+            record["lead"] = -1
+            if stage.started_s is not None:  # its first executor tells; executor 0 is taken below
+                lead += 1
+                record["lead"] = lead
+                state.executors[lead]["started_s"] = stage.started_s
             if is_source and stage.id == observation.source_stage:
                 source_stage = s + k
             parents = [place[parent] for parent in stage.parents if parent in place]
@@ -211,6 +236,8 @@ def state_of(observation: Observation) -> tuple[State, Table]:
             record["unfinished_parents"] = sum(
                 seen.stages[parent].finished < seen.stages[parent].tasks for parent in parents
             )
+            if stage.gang and not saturated[k] and record["unfinished_parents"] == 0:
+                clock["waiting"] += 1
             could = not saturated[k] and record["unsaturated_parents"] == 0
             job["schedulable"] += could
             clock["schedulable"] += could
@@ -228,6 +255,8 @@ def state_of(observation: Observation) -> tuple[State, Table]:
                     len(children_of_all),
                     len(children[k]),
                     *(0, 0, 0, 0, 0, k),  # durations are unknown here
+                    stage.gang,
+                    math.nan if stage.limit_s is None else stage.limit_s,
                 )
             )
             children_of_all.extend(children[k])

@@ -1,6 +1,7 @@
 """Run a workload on a simulated cluster under a scheduler."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -13,7 +14,7 @@ from ganger.simulator import engine
 from ganger.simulator.observation import Decision, Names, Observation, observe
 from ganger.simulator.state import State, new_state
 from ganger.simulator.table import Table, TableBuilder
-from ganger.workload.model import Stage, Workload, topological_order
+from ganger.workload.model import Job, Stage, Workload, topological_order
 
 _ANY_LIMIT = 2**31 - 1  # a larger limit says no more than this
 
@@ -74,10 +75,14 @@ class Result:
     """When the last event happened."""
     timeline: NDArray[Any] | None = None
     """One record per task (state.TASK), if asked for."""
+    killed: int = 0
+    """Jobs with a gang that was stopped at its limit; they count as finished."""
+    rejected: int = 0
+    """Jobs left out because they can never fit; they are in no array."""
 
     @property
     def submitted(self) -> int:
-        return len(self.arrival_s)
+        return len(self.arrival_s) + self.rejected
 
     @property
     def finished(self) -> int:
@@ -85,7 +90,7 @@ class Result:
 
     @property
     def unfinished(self) -> int:
-        return self.submitted - self.finished
+        return len(self.arrival_s) - self.finished
 
     @property
     def jct_s(self) -> NDArray[np.float64]:
@@ -122,6 +127,8 @@ class Result:
             "submitted": self.submitted,
             "finished": self.finished,
             "unfinished": self.unfinished,
+            "rejected": self.rejected,
+            "killed": self.killed,
             "events": self.events,
             "decisions": self.decisions,
         }
@@ -142,6 +149,8 @@ def simulate(
     *,
     seed: int = 0,
     timeline: bool = False,
+    kill_at_limit: bool = False,
+    reject_unfit: bool = False,
 ) -> Result:
     """Run the workload to its end.
 
@@ -152,31 +161,69 @@ def simulate(
         seed: of task durations (and of a scheduler that draws). The same seed gives a task the
             same luck under any scheduler.
         timeline: record which executor ran which task when.
+        kill_at_limit: stop a gang when it has run as long as was asked for (`Stage.limit_s`); what
+            comes after it in its job goes on.
+        reject_unfit: leave out jobs that can never run on this cluster and count them, instead of
+            refusing the workload.
 
     Raises:
-        SimulationError: there are no jobs, a decision was impossible, or the scheduler left jobs
-            unfinished.
+        SimulationError: there are no jobs, one of them can never run on this cluster, a decision
+            was impossible, or the scheduler left jobs unfinished.
     """
     if not workload.jobs:
         raise SimulationError("the workload has no jobs; there is nothing to simulate")
+    unfit = unfit_jobs(cluster, workload.jobs)
+    if unfit and not reject_unfit:
+        more = f"; so do {len(unfit) - 1} other jobs" if len(unfit) > 1 else ""
+        raise SimulationError(next(iter(unfit.values())) + more)
+    if unfit:
+        workload = Workload(tuple(job for job in workload.jobs if job.id not in unfit))
+        if not workload.jobs:
+            raise SimulationError(f"no job can ever run: {next(iter(unfit.values()))}")
     episode = prepare(workload)
-    state = load_episode(episode, cluster, seed=seed, timeline=timeline)
+    state = load_episode(
+        episode, cluster, seed=seed, timeline=timeline, kill_at_limit=kill_at_limit
+    )
     if isinstance(scheduler, CompiledScheduler):
         run_compiled(state, episode.table, scheduler, seed)
     else:
         _run_python(state, episode.table, scheduler, _names(workload))
-    result = result_of(state)
+    result = replace(result_of(state), rejected=len(unfit))
     if result.unfinished:
         left = workload.jobs[int(np.flatnonzero(np.isnan(result.finish_s))[0])]
         raise SimulationError(
-            f"{type(scheduler).__name__} left {result.unfinished} of {result.submitted} jobs "
+            f"{type(scheduler).__name__} left {result.unfinished} of {len(result.finish_s)} jobs "
             f"unfinished, the first is {left.id!r}: it declined while nothing was running; "
             "it must serve a schedulable stage sooner or later"
         )
     return result
 
 
-def load_episode(episode: Episode, cluster: Cluster, *, seed: int, timeline: bool = False) -> State:
+def unfit_jobs(cluster: Cluster, jobs: Iterable[Job]) -> dict[str, str]:
+    """Jobs that can never run on the cluster: what each asks for, and what there is, by id."""
+    misfits = ((job.id, misfit(cluster, job.stages)) for job in jobs)
+    return {name: f"job {name!r} can never run: {why}" for name, why in misfits if why}
+
+
+def misfit(cluster: Cluster, stages: Iterable[Stage]) -> str | None:
+    """What one of a job's stages asks for and the cluster will never have; None if it fits."""
+    for stage in stages:
+        if stage.gang and stage.task_count > cluster.executors:
+            return (
+                f"its stage {stage.id!r} needs {stage.task_count} executors at once, "
+                f"the cluster has {cluster.executors}"
+            )
+    return None
+
+
+def load_episode(
+    episode: Episode,
+    cluster: Cluster,
+    *,
+    seed: int,
+    timeline: bool = False,
+    kill_at_limit: bool = False,
+) -> State:
     """A state with the episode loaded, at time 0."""
     rows = episode.table.templates[episode.templates]
     state = new_state(
@@ -194,6 +241,7 @@ def load_episode(episode: Episode, cluster: Cluster, *, seed: int, timeline: boo
         cluster.move_delay_s,
         streams.key(seed, streams.Stream.DURATIONS),
     )
+    state.clock[0]["kill_at_limit"] = kill_at_limit
     return state
 
 
@@ -205,7 +253,7 @@ def run_compiled(state: State, table: Table, scheduler: CompiledScheduler, seed:
 def _run_python(state: State, table: Table, scheduler: Scheduler, names: Names) -> None:
     job_index = {job: j for j, job in enumerate(names.jobs)}
     while engine.advance(state, table):
-        decision = scheduler.decide(observe(state, names))
+        decision = scheduler.decide(observe(state, table, names))
         if decision is None:
             engine.decline(state, table)
         else:
@@ -227,6 +275,11 @@ def _check(state: State, names: Names, job_index: dict[str, int], decision: Deci
         stage = state.stages[s]
         if stage["unsaturated_parents"]:
             why = "a parent still needs executors"
+        elif stage["gang"] and not stage["saturated"]:
+            why = (
+                f"a gang of {stage['tasks']}: its parents must be done, and as many executors of "
+                "the common pool be on offer"
+            )
         elif stage["saturated"]:
             why = "it already has an executor for every task"
         else:
@@ -270,4 +323,5 @@ def result_of(state: State) -> Result:
         busy_s=float(clock["busy_s"]),
         end_s=float(clock["now"]),
         timeline=np.array(state.timeline[: clock["tasks_logged"]]) if len(state.timeline) else None,
+        killed=int(jobs["killed"].sum()),
     )

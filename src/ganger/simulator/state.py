@@ -41,6 +41,10 @@ CLOCK = np.dtype(
         ("idle", "i4"),  # executors in a pool
         ("schedulable", "i4"),  # unsaturated stages whose parents are saturated
         ("free_commitment", "i4"),  # head of the list of unused commitment records
+        ("waiting", "i4"),  # gangs that could start if they had their executors
+        ("news", "i4"),  # 1: the common pool will be offered at the end of this instant
+        ("gang_round", "i4"),  # 1: that round is open; gangs may be chosen
+        ("kill_at_limit", "i4"),  # 1: a gang runs no longer than was asked for
         ("tasks_logged", "i8"),
     ],
     align=True,
@@ -62,6 +66,7 @@ JOB = np.dtype(
         ("executors", "i4"),  # bound to the job
         ("supply", "i4"),  # bound, moving to it, or committed to it from elsewhere
         ("row", "i4"),  # of the features last written
+        ("killed", "i4"),  # 1: a gang of it was stopped at its limit
     ],
     align=True,
 )
@@ -81,6 +86,8 @@ STAGE = np.dtype(
         ("unsaturated_parents", "i4"),
         ("saturated", "i4"),
         ("chosen", "i4"),  # the last round that chose it
+        ("gang", "i4"),  # 1: all its tasks start together
+        ("lead", "i4"),  # of a gang that runs: the first of its executors, linked by `next`
     ],
     align=True,
 )
@@ -92,7 +99,7 @@ EXECUTOR = np.dtype(
         ("task", "i4"),
         ("target", "i4"),  # stage it moves to
         ("pool", "i4"),  # source index of the pool it idles in
-        ("next", "i4"),  # neighbours in that pool
+        ("next", "i4"),  # neighbours in that pool, or the next one of a gang that runs
         ("previous", "i4"),
         ("pad", "i4"),
     ],

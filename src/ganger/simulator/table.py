@@ -1,5 +1,6 @@
 """Job templates flattened for compiled code: DAGs, task counts and durations of distinct jobs."""
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any, ClassVar
@@ -44,6 +45,8 @@ TEMPLATE_STAGE = np.dtype(
         ("first_interval", "i4"),  # intervals[first_interval + min(executors, last_interval)]
         ("last_interval", "i4"),
         ("position", "i4"),  # of the stage in the job as the user wrote it
+        ("gang", "i4"),  # 1: all its tasks start together
+        ("limit_s", "f8"),  # NaN: none was asked for
     ],
     align=True,
 )
@@ -78,7 +81,7 @@ class TableBuilder:
         self._template_of_stages: dict[tuple[tuple[Stage, ...], float], int] = {}
         self._keep_alive: list[tuple[Stage, ...]] = []
         self._templates: list[tuple[int, int, int, float, float, float]] = []
-        self._stages: list[tuple[float, int, int, int, int, int, int, int, int, int, int]] = []
+        self._stages: list[tuple[float | int, ...]] = []
         self._children: list[int] = []
         self._lists: list[tuple[int, int, float]] = []
         self._grids: dict[tuple[tuple[int, ...], str], tuple[int, int]] = {}
@@ -108,10 +111,8 @@ class TableBuilder:
         path_s: dict[str, float] = {}  # to the end of each stage
         for k, position in enumerate(order):
             stage = stages[position]
-            if stage.gang or stage.demand is not None:
-                raise WorkloadError(
-                    f"stage {stage.id!r}: gangs and demands cannot be simulated yet"
-                )
+            if stage.demand is not None:
+                raise WorkloadError(f"stage {stage.id!r}: demands cannot be simulated yet")
             estimate_s = task_estimate_s(stage)
             path_s[stage.id] = estimate_s + max((path_s[p] for p in stage.parents), default=0.0)
             work_s += estimate_s * stage.task_count
@@ -131,6 +132,8 @@ class TableBuilder:
                     first_interval,
                     last_interval,
                     position,
+                    int(stage.gang),
+                    math.nan if stage.limit_s is None else stage.limit_s,
                 )
             )
             self._children.extend(children[k])

@@ -39,7 +39,14 @@ _FAN = (
     _stage("merge", *(f"part {i}" for i in range(24)), tasks=1),
 )
 
+_GANG = (
+    _stage("first"),
+    Stage(id="gang", parents=("first",), task_count=4, durations=Pool((1.0, 9.0)), gang=True),
+    _stage("last", "gang"),
+)
+
 _EXTREME = {
+    "gangs among tasks": Case(Cluster(executors=5), _jobs(_GANG, 0.0, 0.0, 3.0, 3.0)),
     "one executor": Case(Cluster(executors=1), _jobs(_TWO, 0.0, 1.0, 1.5)),
     "one job": Case(Cluster(executors=8), _jobs(_TWO, 0.0)),
     "one task": Case(Cluster(executors=3), _jobs((_stage("only", tasks=1),), 5.0)),

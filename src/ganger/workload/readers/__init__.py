@@ -13,7 +13,19 @@ import msgspec
 
 from ganger.errors import WorkloadError
 from ganger.workload.model import Job
-from ganger.workload.readers import alibaba, gwf, jobs, philly, sacct, spark, swf, table
+from ganger.workload.readers import (
+    alibaba,
+    dax,
+    gwf,
+    jobs,
+    philly,
+    sacct,
+    spark,
+    stg,
+    swf,
+    table,
+    wfformat,
+)
 from ganger.workload.readers.opening import head
 
 
@@ -44,6 +56,9 @@ READERS: dict[str, Reader] = {
     "gwf": gwf,
     "alibaba": alibaba,
     "philly": philly,
+    "stg": stg,
+    "wfformat": wfformat,
+    "dax": dax,
     "table": table,
 }
 """In the order in which they are asked whether they recognise a file."""
