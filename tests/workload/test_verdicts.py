@@ -38,7 +38,7 @@ def test_a_gang_larger_than_the_cluster_is_named_with_what_it_asks_and_what_ther
 def test_of_many_that_never_fit_the_first_are_named_and_all_are_listed():
     (verdict,) = verdicts([job(str(i), tasks=9) for i in range(30)], 8)
     assert "30 jobs can never run" in verdict.message
-    assert "'4' asks for 9, and so on, 30 times" in verdict.message
+    assert "'4' asks for 9, and so do 25 more" in verdict.message
     assert "'5'" not in verdict.message
     assert len(verdict.misfits) == 30
 

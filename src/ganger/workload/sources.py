@@ -174,10 +174,10 @@ def _recognised(spec: str, findings: Findings) -> tuple[str, list[Path]]:
     unknown = []
     paths = expand(spec)
     for path in paths:
-        if path != STDIN and path.stat().st_size == 0 and len(paths) > 1:
-            findings.notes.append(f"{path}: the file is empty")
-        elif (format := detect(path)) is not None:
+        if (format := detect(path)) is not None:
             by_format.setdefault(format, []).append(path)
+        elif path != STDIN and path.stat().st_size == 0 and len(paths) > 1:
+            findings.notes.append(f"{path}: the file is empty")
         else:
             unknown.append(path)
     names = ", ".join(READERS)

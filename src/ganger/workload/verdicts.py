@@ -6,6 +6,7 @@ its queue grows for as long as jobs arrive; and through long gaps a scheduler ha
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -117,10 +118,13 @@ def _never_fit(jobs: Iterable[tuple[str, tuple[Stage, ...]]], executors: int) ->
                 misfits.append(Misfit(name, stage.id, stage.task_count, executors))
     if not misfits:
         return []
-    names = [f"{misfit.job!r} asks for {misfit.asks:,}" for misfit in misfits[:NAMED]]
-    if len(misfits) > NAMED:
-        names.append(f"and so on, {len(misfits):,} times")
-    count = len({misfit.job for misfit in misfits})
+    most: dict[str, int] = {}
+    for misfit in misfits:
+        most[misfit.job] = max(misfit.asks, most.get(misfit.job, 0))
+    count = len(most)
+    names = [f"{job!r} asks for {asks:,}" for job, asks in islice(most.items(), NAMED)]
+    if count > NAMED:
+        names.append(f"and so do {count - NAMED:,} more")
     return [
         Verdict(
             severity="error",

@@ -51,8 +51,8 @@ class Reader(Protocol):
 READERS: dict[str, Reader] = {
     "jobs": jobs,
     "swf": swf,
-    "spark": spark,
     "sacct": sacct,
+    "spark": spark,
     "gwf": gwf,
     "alibaba": alibaba,
     "philly": philly,

@@ -87,9 +87,8 @@ def read(paths: Sequence[Path], findings: Findings) -> Iterator[Job]:
     findings.version = ", ".join(sorted(years))
     jobs = []
     shared: dict[tuple[Stage, ...], tuple[Stage, ...]] = {}
-    while jobs_tasks:
-        name, tasks = jobs_tasks.popitem()
-        job = _job(name, tasks, shared, findings)
+    for name in list(jobs_tasks):
+        job = _job(name, jobs_tasks.pop(name), shared, findings)  # popped: rows go as jobs come
         if job is not None:
             jobs.append(job)
     if not jobs:
@@ -97,7 +96,6 @@ def read(paths: Sequence[Path], findings: Findings) -> Iterator[Job]:
             f"{', '.join(map(str, paths[:3]))}: there is no job that ran; expected {_EXPECTED}"
         )
     findings.notes.extend(_NOTES)
-    jobs.reverse()  # jobs that arrive together keep the order of their first rows
     start_at_zero(jobs)
     yield from jobs
 
