@@ -177,6 +177,7 @@ def validate(state, table):
             assert e in hand, f"executor {e} is nowhere"
         assert e in pools or executor["pool"] == -1
     assert clock["idle"] == len(pools)
+    assert clock["free"] == sum(pool == common for pool in pools.values())
 
     committed, from_elsewhere = Counter(), Counter()
     for source, stage, count in _commitments(state, sources):

@@ -229,8 +229,12 @@ def _leave_job(state, e):
 @compiled
 def _enter_pool(state, e, pool):
     """Idle in a job's free pool or in the common pool. The next task there is a fresh one."""
+    clock = state.clock[0]
     if pool == common_pool(state):
         _leave_job(state, e)
+        clock.free += 1
+        if clock.waiting > 0:
+            clock.news = 1
     else:
         _leave_stage(state, e)
     executor, source = state.executors[e], state.sources[pool]
@@ -240,10 +244,7 @@ def _enter_pool(state, e, pool):
         state.executors[source.pool].previous = e
     source.pool = e
     executor.pool = pool
-    clock = state.clock[0]
     clock.idle += 1
-    if clock.waiting > 0 and pool == common_pool(state):
-        clock.news = 1
 
 
 @compiled
@@ -257,8 +258,11 @@ def _leave_pool(state, e):
         state.executors[executor.previous].next = executor.next
     else:
         state.sources[executor.pool].pool = executor.next
+    clock = state.clock[0]
+    if executor.pool == common_pool(state):
+        clock.free -= 1
     executor.pool = -1
-    state.clock[0].idle -= 1
+    clock.idle -= 1
 
 
 @compiled
@@ -389,15 +393,6 @@ def _release(state, j):
             e = np.int64(state.sources[pool].pool)
             _leave_pool(state, e)
             _enter_pool(state, e, common_pool(state))
-
-
-@compiled
-def _open_gang_round(state):
-    """Offer the common pool to gangs and all others."""
-    clock = state.clock[0]
-    _offer_pool(state, common_pool(state))
-    clock.news = 0
-    clock.gang_round = 1 if clock.on_offer > 0 else 0
 
 
 # ---------------------------------------------------------------- commitments: promised executors
@@ -729,6 +724,7 @@ def load(state, table, templates, arrivals_s, executors, move_delay_s, key):
     clock.on_offer = 0
     clock.in_hand = 0
     clock.idle = 0
+    clock.free = 0
     clock.schedulable = 0
     clock.waiting = 0
     clock.news = 0
@@ -820,6 +816,21 @@ def _close_round(state, table):
 
 
 @compiled
+def _open_gang_round(state):
+    """Offer the common pool to gangs and all others, if any of them can use it."""
+    clock = state.clock[0]
+    clock.news = 0
+    clock.gang_round = 1
+    clock.on_offer = clock.free
+    if clock.free > 0 and _something_is_schedulable(state):
+        _offer_pool(state, common_pool(state))
+        return True
+    clock.gang_round = 0
+    clock.on_offer = 0
+    return False
+
+
+@compiled
 def decline(state, table):
     """Leave the rest of the round's executors where they are."""
     clock = state.clock[0]
@@ -879,7 +890,8 @@ def advance(state, table):
     while True:
         while clock.on_offer == 0:
             if clock.news == 1 and _instant_is_over(state):
-                _open_gang_round(state)
+                if _open_gang_round(state):
+                    return 1
             elif clock.heap_size == 0 and clock.arrived == clock.jobs:
                 return 0
             else:

@@ -39,6 +39,7 @@ CLOCK = np.dtype(
         ("on_offer", "i4"),  # executors the round has not committed yet
         ("in_hand", "i4"),  # of the round's executors, those free now: state.hand[:in_hand]
         ("idle", "i4"),  # executors in a pool
+        ("free", "i4"),  # of these, in the common pool
         ("schedulable", "i4"),  # unsaturated stages whose parents are saturated
         ("free_commitment", "i4"),  # head of the list of unused commitment records
         ("waiting", "i4"),  # gangs that could start if they had their executors
