@@ -1,7 +1,7 @@
 import pytest
 
 from ganger.errors import WorkloadError
-from ganger.workload import Job, Pool, Stage
+from ganger.workload import Demand, Job, Pool, Stage
 from ganger.workload.verdicts import (
     gaps,
     offered_load,
@@ -11,13 +11,14 @@ from ganger.workload.verdicts import (
 )
 
 
-def job(id, arrival_s=0.0, tasks=4, seconds=10.0, gang=True, estimate=None):
+def job(id, arrival_s=0.0, tasks=4, seconds=10.0, gang=True, estimate=None, demand=None):
     stage = Stage(
         id="0",
         task_count=tasks,
         durations=Pool((seconds,)),
         gang=gang,
         estimated_task_s=estimate,
+        demand=demand,
     )
     return Job(id=id, arrival_s=arrival_s, stages=(stage,))
 
@@ -80,3 +81,14 @@ def test_random_jobs_are_judged_by_their_templates_and_mean_interarrival():
     (verdict,) = template_verdicts(templates, 4, 100.0)
     assert "'template 1' asks for 6" in verdict.message
     assert template_verdicts(templates, 6, 0.0) == []
+
+
+def test_that_demands_are_taken_to_be_met_is_said():
+    jobs = [job("a", demand=Demand(cores=2.0)), job("b"), job("c", demand=Demand(memory=1.5))]
+    (verdict,) = verdicts(jobs, 8)
+    assert (verdict.severity, verdict.kind) == ("note", "demands")
+    assert "2 jobs ask" in verdict.message
+    assert "at most 2 cores, 1.5 of memory" in verdict.message
+    assert template_verdicts([jobs[0].stages], 8, 100.0) == [
+        verdict for verdict in verdicts(jobs[:1], 8) if verdict.kind == "demands"
+    ]

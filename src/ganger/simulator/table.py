@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ganger.compiled import records
-from ganger.errors import WorkloadError
 from ganger.structs import ArrayStruct
 from ganger.workload.model import (
     PerTask,
@@ -111,8 +110,6 @@ class TableBuilder:
         path_s: dict[str, float] = {}  # to the end of each stage
         for k, position in enumerate(order):
             stage = stages[position]
-            if stage.demand is not None:
-                raise WorkloadError(f"stage {stage.id!r}: demands cannot be simulated yet")
             estimate_s = task_estimate_s(stage)
             path_s[stage.id] = estimate_s + max((path_s[p] for p in stage.parents), default=0.0)
             work_s += estimate_s * stage.task_count

@@ -40,7 +40,7 @@ class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     severity: Literal["error", "warning", "note"]
     """error: a run would never end. warning: its figures will mislead who does not know this."""
 
-    kind: Literal["never_fits", "overload", "gaps"]
+    kind: Literal["never_fits", "overload", "demands", "gaps"]
     message: str
     misfits: tuple[Misfit, ...] = ()
 
@@ -51,7 +51,7 @@ def verdicts(jobs: Sequence[Job], executors: int) -> list[Verdict]:
     load = offered_load(jobs, executors)
     if load is not None:
         found += _overload(load, executors)
-    return found + gaps(jobs)
+    return found + _demands(job.stages for job in jobs) + gaps(jobs)
 
 
 def template_verdicts(
@@ -62,7 +62,7 @@ def template_verdicts(
     if interarrival_s > 0 and templates:
         mean_s = math.fsum(map(measured_work_s, templates)) / len(templates)
         found += _overload(mean_s / (interarrival_s * executors), executors)
-    return found
+    return found + _demands(templates)
 
 
 def refuse_misfits(found: Iterable[Verdict]) -> None:
@@ -144,6 +144,23 @@ def _overload(load: float, executors: int) -> list[Verdict]:
         "as long as jobs arrive, and waits say how long that was"
     )
     return [Verdict(severity="warning", kind="overload", message=message)]
+
+
+def _demands(jobs: Iterable[tuple[Stage, ...]]) -> list[Verdict]:
+    """What jobs ask of an executor, which a cluster of executors without a size does not tell."""
+    asking, cores, memory = 0, 0.0, 0.0
+    for stages in jobs:
+        demands = [stage.demand for stage in stages if stage.demand is not None]
+        asking += bool(demands)
+        for demand in demands:
+            cores, memory = max(cores, demand.cores), max(memory, demand.memory)
+    if not asking:
+        return []
+    message = (
+        f"{asking:,} {'job asks' if asking == 1 else 'jobs ask'} for executors of some size (at "
+        f"most {cores:g} cores, {memory:.4g} of memory): every executor is taken to have it"
+    )
+    return [Verdict(severity="note", kind="demands", message=message)]
 
 
 def gaps(jobs: Sequence[Job]) -> list[Verdict]:
