@@ -75,6 +75,8 @@ class Simulate:
     the workload's log says really happened."""
     sample: bool = False
     """Let a learned scheduler draw its actions instead of taking the most probable ones."""
+    plan: bool = False
+    """Let a learned scheduler try out its likely actions in the simulator before it takes one."""
     seed: int = 0
     """Of the random jobs and of the task durations."""
     timeline: Annotated[Path | None, _optional("FILE")] = None
@@ -105,8 +107,8 @@ class Simulate:
     def _replay(self, executors: int) -> None:
         from ganger.evaluation import log_error, recorded_part, replay
 
-        if self.timeline is not None or self.sample:
-            raise ConfigError("replay runs no scheduler; leave out --timeline and --sample")
+        if self.timeline is not None or self.sample or self.plan:
+            raise ConfigError("replay runs no scheduler; leave out --timeline, --sample and --plan")
         everything = self._workload()
         workload = recorded_part(everything)
         result = replay(workload, executors=executors)
@@ -142,14 +144,20 @@ class Simulate:
             _print_table(("", ""), list(figures.items()))
 
     def _scheduler(self) -> "CompiledScheduler":
+        from ganger.planning import load_planner
         from ganger.policy.checkpoint import load_policy
         from ganger.schedulers import SCHEDULERS, parse_scheduler
 
+        if self.sample and self.plan:
+            raise ConfigError("--plan takes the best action that it tried out; leave out --sample")
         if self.scheduler.partition(":")[0].strip() in SCHEDULERS:
-            if self.sample:
-                raise ConfigError(f"--sample is for learned schedulers; {self.scheduler} is none")
+            if self.sample or self.plan:
+                flag = "--sample" if self.sample else "--plan"
+                raise ConfigError(f"{flag} is for learned schedulers; {self.scheduler} is none")
             return parse_scheduler(self.scheduler)
         if os.sep in self.scheduler or Path(self.scheduler).exists():
+            if self.plan:
+                return load_planner(self.scheduler)
             return load_policy(self.scheduler, sample=self.sample)
         raise ConfigError(
             f"scheduler {self.scheduler!r} is unknown; there are {', '.join(SCHEDULERS)}, "
@@ -411,19 +419,25 @@ class Evaluate:
     """Jobs in a list; as in training unless given."""
     interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
     """Mean seconds between two arrivals; as in training unless given."""
+    plan: bool = False
+    """Also let the learned scheduler try out its likely actions in the simulator before it takes
+    one: a millisecond or several for each decision."""
     json: bool = False
     """Print one JSON object."""
 
     def run(self) -> None:
         from ganger.evaluation import Contender, evaluate
+        from ganger.planning import PlanningScheduler
         from ganger.policy.checkpoint import read_policy
         from ganger.schedulers import parse_schedulers
-        from ganger.warmup import compile_notice, compile_policy
+        from ganger.warmup import compile_notice, compile_planning, compile_policy
 
         policy = read_policy(self.run_directory)
+        planner = PlanningScheduler(policy.vector, messages=policy.messages)
         contenders = [
             Contender(policy.scheduler(), "learned", "argmax"),
             Contender(policy.scheduler(sample=True), "learned", "sampled"),
+            *([Contender(planner, "learned", "plan")] if self.plan else []),
             *(Contender(heuristic, str(heuristic)) for heuristic in parse_schedulers(self.against)),
         ]
         settings = msgspec.to_builtins(policy.trained_on)
@@ -440,6 +454,8 @@ class Evaluate:
         _check_templates(source, "test", settings["executors"], settings["interarrival_s"])
         with compile_notice():
             compile_policy(policy.messages)
+            if self.plan:
+                compile_planning(policy.messages)
         with _Progress("evaluating") as bar:
             rows = evaluate(
                 source,
@@ -591,6 +607,7 @@ class Warmup:
             ("simulator and heuristics", warmup.compile_heuristics),
             ("batch heuristics", warmup.compile_batch),
             ("policy", warmup.compile_policy),
+            ("planning", warmup.compile_planning),
             ("schedulers in Python", warmup.compile_protocol),
         ]
         if importlib.util.find_spec("torch"):

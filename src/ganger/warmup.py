@@ -15,6 +15,7 @@ from numba.core import event
 
 from ganger.compiled import JIT, cache_home
 from ganger.evaluation import evaluate
+from ganger.planning import PlanningScheduler
 from ganger.policy.layout import aligned_zeros, vector_size
 from ganger.policy.scheduler import PolicyScheduler
 from ganger.schedulers import Fair, Fcfs
@@ -70,6 +71,11 @@ def compile_protocol() -> None:
 def compile_policy(messages: bool = False) -> None:
     """Learned schedulers, and what they are compared with."""
     _run(Fair(), _policy(messages, sample=False), _policy(messages, sample=True))
+
+
+def compile_planning(messages: bool = False) -> None:
+    """Learned schedulers that look ahead."""
+    _run(PlanningScheduler(aligned_zeros(vector_size(messages)), messages=messages))
 
 
 def compile_training(messages: bool = False) -> None:

@@ -23,7 +23,7 @@ class Contender(NamedTuple):
     scheduler: CompiledScheduler
     name: str
     mode: str = "heuristic"
-    """How it decides: heuristic; for a learned one, argmax or sampled."""
+    """How it decides: heuristic; for a learned one, argmax, sampled or plan."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

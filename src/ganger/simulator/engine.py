@@ -9,9 +9,10 @@ import math
 import numpy as np
 
 from ganger.compiled import compiled
-from ganger.simulator.durations import task_duration_s
+from ganger.simulator.durations import task_duration_s, wave_of
 from ganger.simulator.objectives import MAKESPAN, MEAN, TAIL
 from ganger.simulator.state import EXECUTOR_ARRIVAL, TASK_DONE
+from ganger.simulator.table import FRESH
 from ganger.streams import derive
 
 NAN = math.nan
@@ -43,7 +44,8 @@ def _sift_down(heap, size, time, sequence, what):
 
 
 @compiled
-def _push(state, time, what):
+def push(state, time, what):
+    """Plan an event."""
     # Ties go to the event pushed first: a run never depends on memory layout.
     clock, heap = state.clock[0], state.heap
     i = np.int64(clock.heap_size)
@@ -270,8 +272,9 @@ def _launch(state, table, e, s):
     """Start the stage's next task on an executor bound to its job; returns when it will end."""
     clock, executor, stage = state.clock[0], state.executors[e], state.stages[s]
     job = state.jobs[stage.job]
+    executor.wave = wave_of(executor.stage, s)
     duration_s = task_duration_s(
-        table, stage.template, stage.key, stage.launched, job.executors, executor.stage, s
+        table, stage.template, stage.key, stage.launched, job.executors, executor.wave
     )
     if executor.stage != s:
         if executor.stage >= 0:
@@ -292,7 +295,7 @@ def _launch(state, table, e, s):
 @compiled
 def _start(state, table, e, s):
     ends_at = _launch(state, table, e, s)
-    _push(state, ends_at, 2 * e + TASK_DONE)
+    push(state, ends_at, 2 * e + TASK_DONE)
 
 
 @compiled
@@ -305,7 +308,7 @@ def _move(state, table, e, s):
     state.jobs[stage.job].supply += 1
     _update_saturation(state, table, s)
     clock = state.clock[0]
-    _push(state, clock.now + clock.move_delay_s, 2 * e + EXECUTOR_ARRIVAL)
+    push(state, clock.now + clock.move_delay_s, 2 * e + EXECUTOR_ARRIVAL)
 
 
 # ---------------------------------------------------------------- gangs
@@ -321,7 +324,7 @@ def _start_gang(state, table, s):
     """Start all tasks of a gang at once, on executors on offer in the common pool."""
     clock, stage = state.clock[0], state.stages[s]
     job = state.jobs[stage.job]
-    duration_s = task_duration_s(table, stage.template, stage.key, 0, job.executors, -1, s)
+    duration_s = task_duration_s(table, stage.template, stage.key, 0, job.executors, FRESH)
     if clock.kill_at_limit == 1 and duration_s > table.stages[stage.template].limit_s:  # or NaN
         duration_s = table.stages[stage.template].limit_s
         job.killed = 1
@@ -334,6 +337,7 @@ def _start_gang(state, table, s):
         executor.job = stage.job
         executor.stage = s
         executor.task = task
+        executor.wave = FRESH
         executor.started_s = clock.now
         executor.next = lead
         lead = e
@@ -348,7 +352,7 @@ def _start_gang(state, table, s):
     clock.on_offer -= stage.tasks
     clock.waiting -= 1
     _update_saturation(state, table, s)
-    _push(state, clock.now + duration_s, 2 * lead + TASK_DONE)
+    push(state, clock.now + duration_s, 2 * lead + TASK_DONE)
 
 
 @compiled
@@ -695,6 +699,47 @@ def _next_event(state, table):
 
 # ---------------------------------------------------------------- what a driver calls
 @compiled
+def load_job(state, table, j, first_stage, template_index, arrival_s, key):
+    """Put a job that is to arrive into places `j` and from `first_stage` on."""
+    template = table.templates[template_index]
+    job = state.jobs[j]
+    job.arrival_s = arrival_s
+    job.first_start_s = NAN
+    job.finish_s = NAN
+    job.key = key
+    job.template = template_index
+    job.first_stage = first_stage
+    job.stages = template.stages
+    job.finished_stages = 0
+    job.exhausted_stages = 0
+    job.unsaturated = 0
+    job.schedulable = 0
+    job.executors = 0
+    job.supply = 0
+    job.killed = 0
+    for k in range(template.stages):
+        row = template.first_stage + k
+        given = table.stages[row]
+        stage = state.stages[first_stage + k]
+        stage.key = derive(job.key, given.position)
+        stage.estimate_s = given.estimate_s
+        stage.job = j
+        stage.template = row
+        stage.tasks = given.tasks
+        stage.launched = 0
+        stage.finished = 0
+        stage.committed = 0
+        stage.moving = 0
+        stage.executors = 0
+        stage.unfinished_parents = given.parents
+        stage.unsaturated_parents = given.parents
+        stage.saturated = 0
+        stage.chosen = 0
+        stage.gang = given.gang
+        stage.lead = -1
+
+
+@compiled
 def load(state, table, templates, arrivals_s, executors, move_delay_s, key):
     """Put an episode into the state: job r is template `templates[r]`, arriving at `arrivals_s[r]`.
 
@@ -733,43 +778,8 @@ def load(state, table, templates, arrivals_s, executors, move_delay_s, key):
     clock.tasks_logged = 0
     s = 0
     for j in range(len(templates)):
-        template = table.templates[templates[j]]
-        job = state.jobs[j]
-        job.arrival_s = arrivals_s[j]
-        job.first_start_s = NAN
-        job.finish_s = NAN
-        job.key = derive(key, j)
-        job.template = templates[j]
-        job.first_stage = s
-        job.stages = template.stages
-        job.finished_stages = 0
-        job.exhausted_stages = 0
-        job.unsaturated = 0
-        job.schedulable = 0
-        job.executors = 0
-        job.supply = 0
-        job.killed = 0
-        for k in range(template.stages):
-            row = template.first_stage + k
-            given = table.stages[row]
-            stage = state.stages[s]
-            stage.key = derive(job.key, given.position)
-            stage.estimate_s = given.estimate_s
-            stage.job = j
-            stage.template = row
-            stage.tasks = given.tasks
-            stage.launched = 0
-            stage.finished = 0
-            stage.committed = 0
-            stage.moving = 0
-            stage.executors = 0
-            stage.unfinished_parents = given.parents
-            stage.unsaturated_parents = given.parents
-            stage.saturated = 0
-            stage.chosen = 0
-            stage.gang = given.gang
-            stage.lead = -1
-            s += 1
+        load_job(state, table, j, s, templates[j], arrivals_s[j], derive(key, j))
+        s += state.jobs[j].stages
     clock.stages = s
     for k in range(s + clock.jobs + 1):
         source = state.sources[k]

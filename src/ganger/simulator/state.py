@@ -102,7 +102,7 @@ EXECUTOR = np.dtype(
         ("pool", "i4"),  # source index of the pool it idles in
         ("next", "i4"),  # neighbours in that pool, or the next one of a gang that runs
         ("previous", "i4"),
-        ("pad", "i4"),
+        ("wave", "i4"),  # of the running or last task
     ],
     align=True,
 )

@@ -19,6 +19,7 @@ from ganger.workload.model import (
 )
 
 PER_TASK, POOL, WAVES = 0, 1, 2
+ESTIMATE, MEANS = 3, 4  # of a told table only: what is to be expected, see known.py
 FRESH, FIRST, REST = 0, 1, 2  # wave kinds, see SIMULATOR rules in docs/simulator.md
 
 TEMPLATE = np.dtype(
@@ -38,7 +39,7 @@ TEMPLATE_STAGE = np.dtype(
         ("parents", "i4"),
         ("first_child", "i4"),  # children[first_child : first_child + children]
         ("children", "i4"),
-        ("durations", "i4"),  # PER_TASK, POOL or WAVES
+        ("durations", "i4"),  # PER_TASK, POOL, WAVES, ESTIMATE or MEANS
         ("first_list", "i4"),  # waves: lists[first_list + kind * levels + level]
         ("levels", "i4"),
         ("first_interval", "i4"),  # intervals[first_interval + min(executors, last_interval)]
@@ -49,7 +50,14 @@ TEMPLATE_STAGE = np.dtype(
     ],
     align=True,
 )
-LIST = np.dtype([("first", "i8"), ("count", "i8"), ("added_s", "f8")])
+LIST = np.dtype(
+    [
+        ("first", "i8"),
+        ("count", "i8"),
+        ("added_s", "f8"),
+        ("mean_s", "f8"),  # with what is added; in a told table only
+    ]
+)
 INTERVAL = np.dtype([("left_share", "f8"), ("left", "i4"), ("right", "i4")])
 
 
@@ -82,7 +90,7 @@ class TableBuilder:
         self._templates: list[tuple[int, int, int, float, float, float]] = []
         self._stages: list[tuple[float | int, ...]] = []
         self._children: list[int] = []
-        self._lists: list[tuple[int, int, float]] = []
+        self._lists: list[tuple[int, int, float, float]] = []
         self._grids: dict[tuple[tuple[int, ...], str], tuple[int, int]] = {}
         self._intervals: list[tuple[float, int, int]] = []
         self._values: list[Sequence[float]] = []
@@ -140,7 +148,7 @@ class TableBuilder:
         return len(self._templates) - 1
 
     def _list(self, values: Sequence[float], added_s: float = 0.0) -> None:
-        self._lists.append((self._value_count, len(values), added_s))
+        self._lists.append((self._value_count, len(values), added_s, 0.0))
         self._values.append(values)
         self._value_count += len(values)
 
