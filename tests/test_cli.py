@@ -242,7 +242,9 @@ def test_evaluate_takes_another_setting_and_prints_a_table(ganger_command, run_d
     )
 
     assert status == 0
-    assert "2 unseen lists of 2 jobs, one in 1 s, on 3 executors (synthetic:seed=5" in out
+    assert out.startswith(
+        "2 lists of 2 jobs on 3 executors, seed 0: synthetic:seed=5, random arrivals, one in 1 s"
+    )
     assert len(re.findall(r"^learned +(argmax|sampled) ", out, re.MULTILINE)) == 2
 
 
@@ -284,6 +286,59 @@ def test_tune_reports_a_scheduler_that_simulate_takes(ganger_command):
     assert {family["family"] for family in report["families"]} >= {"fair", "srpt", "kshortest"}
     status, _, _ = ganger_command("simulate", *SMALL, "--scheduler", report["best"])
     assert status == 0
+
+
+@pytest.fixture
+def ours(tmp_path):
+    """A file of twenty jobs, one in 5 s."""
+    stages = [(Stage(id="x", task_count=2, durations=Pool((1.0 + i,))),) for i in range(20)]
+    jobs = [Job(id=str(i), arrival_s=5.0 * i, stages=stages[i]) for i in range(20)]
+    write_workload(tmp_path / "ours.jobs.jsonl", Workload(tuple(jobs)))
+    return tmp_path / "ours.jobs.jsonl"
+
+
+def test_jobs_of_a_file_arrive_as_they_did_unless_an_interarrival_is_given(
+    ganger_command, ours, run_directory
+):
+    given = ("evaluate", run_directory, "--workload", ours, "--episodes", 3)
+    for more, episodes, arrivals in (
+        ((), 1, "windows of the last 20 % of its jobs, which arrive as they did"),
+        (("--part", "all"), 3, "windows of all of its jobs, which arrive as they did"),
+        (("--interarrival", 7), 3, "random arrivals, one in 7 s on average"),
+    ):
+        status, out, err = ganger_command(*given, *more, "--json")
+        assert status == 0, err
+        result = json.loads(out)
+        assert result["arrivals"] == arrivals
+        assert result["rows"][0]["episodes"] == episodes
+    status, out, err = ganger_command("tune", "--workload", ours, "--episodes", 4, "--json")
+    assert status == 0
+    assert "a list has 16 jobs, not 50" in err
+    assert "a list has 4 jobs, not 16: there are no more to test with" in err
+    told = json.loads(out)
+    assert (told["jobs"], told["lists"]) == (4, 4)
+    assert told["families"][0]["held_out"]["episodes"] == 1
+
+
+def test_a_run_on_all_of_a_file_is_tested_on_another(ganger_command, ours, tmp_path):
+    run = tmp_path / "run"
+    status, _, err = ganger_command(
+        *("train", "--workload", ours, "--part", "all", "--jobs", 30, "--executors", 2),
+        *("--environments", 4, "--steps", 8, "--decisions", 64, "--run-dir", run),
+    )
+    assert status == 0, err
+    assert "a list has 20 jobs, not 30" in err
+    assert "Jobs: windows of all of its jobs, which arrive as they did" in err
+    trained = RunDirectory.open(run).config(TrainConfig)
+    assert (trained.jobs, trained.part, trained.interarrival_s) == (20, "all", None)
+    status, _, err = ganger_command("evaluate", run)
+    assert status == 2
+    assert "this policy was trained on all of" in err
+    other = tmp_path / "other.jobs.jsonl"
+    other.write_bytes(ours.read_bytes())
+    status, out, err = ganger_command("evaluate", run, "--workload", other, "--part", "all")
+    assert status == 0, err
+    assert out.startswith("1 list of 20 jobs")
 
 
 def test_results_are_the_same_whatever_python_hashes_by(run_directory):

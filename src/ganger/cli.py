@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
 import msgspec
 import tyro
@@ -29,7 +29,7 @@ from tyro.conf import arg, subcommand
 import ganger
 from ganger.config import read_toml
 from ganger.errors import ConfigError, GangerError, MissingExtraError
-from ganger.training.config import EXECUTORS, INTERARRIVAL_S, TrainConfig
+from ganger.training.config import EXECUTORS, TrainConfig
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 _PLAIN_LINE_S = 10.0  # between two lines of progress where there is no terminal
 _DEFAULTS = TrainConfig()
 
-_Interarrival = arg(name="interarrival", metavar="S")
 _MoveDelay = arg(name="move-delay", metavar="S")
 
 
@@ -158,6 +157,7 @@ class Simulate:
 
     def _workload(self) -> "Workload":
         from ganger.workload import FileSource, job_list_workload, random_workload
+        from ganger.workload.sources import INTERARRIVAL_S
 
         source = _load(self.workload)
         drawn = self.jobs is not None or self.interarrival_s is not None
@@ -172,14 +172,13 @@ class Simulate:
                 raise ConfigError("--interarrival is for random jobs; say how many with --jobs")
             return _fitting(source.workload(), self.executors)
         interarrival_s = INTERARRIVAL_S if self.interarrival_s is None else self.interarrival_s
-        workload = random_workload(
+        _check(source, "test", self.executors, interarrival_s)
+        return random_workload(
             source,
             jobs=_DEFAULTS.jobs if self.jobs is None else self.jobs,
             interarrival_s=interarrival_s,
             seed=self.seed,
         )
-        _check_templates(source, "test", self.executors, interarrival_s)
-        return workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,8 +286,8 @@ class _Settings(TrainConfig, frozen=True, kw_only=True):
     weights: Annotated[dict[str, float], arg(metavar="[USER WEIGHT ...]")] = _DEFAULTS.weights
     executors: Annotated[int | tuple[int, ...], arg(metavar="N [N ...]")] = EXECUTORS
     interarrival_s: Annotated[
-        float | tuple[float, ...], arg(name="interarrival", metavar="S [S ...]")
-    ] = INTERARRIVAL_S
+        float | tuple[float, ...] | None, _optional("S [S ...]", "interarrival")
+    ] = None
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     minutes: Annotated[float | None, _optional("MIN")] = None
     decisions: Annotated[int | None, _optional("N")] = None
@@ -350,12 +349,16 @@ class Train:
         settings = self.settings.plain()
         run_dir = self.run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
         source = _load(settings.workload)
-        _check_templates(source, "train", settings.executors, settings.interarrival_s)
+        jobs = _check(
+            source, settings.part, settings.executors, settings.interarrival_s, settings.jobs
+        )
+        settings = msgspec.structs.replace(settings, jobs=jobs)
         with compile_notice():
             compile_training(settings.messages)
         print(
             f"{'Going on with' if self.resume else 'Training into'} {run_dir}, "
-            f"{_limits(settings)}; Ctrl-C ends it earlier, with a checkpoint.",
+            f"{_limits(settings)}; Ctrl-C ends it earlier, with a checkpoint. "
+            f"Jobs: {_arrivals(source, settings.part, settings.interarrival_s)}.",
             file=sys.stderr,
         )
         with _stop_on_signals() as stop, _Progress("training") as bar:
@@ -398,7 +401,9 @@ class Evaluate:
     run_directory: Annotated[Path, tyro.conf.Positional, arg(name="RUN", metavar="RUN")]
     """A run directory of `ganger train`, for its best checkpoint, or one of its checkpoints."""
     workload: Annotated[str | None, _optional("SPEC")] = None
-    """Where jobs are drawn from; as in training unless given."""
+    """Where jobs come from; as in training unless given."""
+    part: Literal["test", "all"] = "test"
+    """Which jobs of a file: test, the last 20 %, or all, of a file that was divided before."""
     against: str = "fair,fifo,fair:source=capped,kshortest,srpt:cap=sqrt"
     """Heuristics to compare with, as in fair,srpt:cap=sqrt,c=1."""
     episodes: int = 200
@@ -410,7 +415,8 @@ class Evaluate:
     jobs: Annotated[int | None, _optional("N")] = None
     """Jobs in a list; as in training unless given."""
     interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
-    """Mean seconds between two arrivals; as in training unless given."""
+    """Mean seconds between two random arrivals. Unless given, as in training, and for another file
+    its own arrivals: a list is so many jobs of it in a row."""
     json: bool = False
     """Print one JSON object."""
 
@@ -419,6 +425,7 @@ class Evaluate:
         from ganger.policy.checkpoint import read_policy
         from ganger.schedulers import parse_schedulers
         from ganger.warmup import compile_notice, compile_policy
+        from ganger.workload import FileSource
 
         policy = read_policy(self.run_directory)
         contenders = [
@@ -427,6 +434,11 @@ class Evaluate:
             *(Contender(heuristic, str(heuristic)) for heuristic in parse_schedulers(self.against)),
         ]
         settings = msgspec.to_builtins(policy.trained_on)
+        if settings["part"] == "all" and self.workload in (None, settings["workload"]):
+            raise ConfigError(
+                f"this policy was trained on all of {settings['workload']}; expected --workload "
+                "with other jobs, and --part all for all of those"
+            )
         for name in ("workload", "executors", "jobs", "interarrival_s"):
             if (given := getattr(self, name)) is not None:
                 settings[name] = given
@@ -437,7 +449,16 @@ class Evaluate:
                     f"this policy was trained for {name} {several}; say which with {flag}"
                 )
         source = _load(settings["workload"])
-        _check_templates(source, "test", settings["executors"], settings["interarrival_s"])
+        if self.workload and self.interarrival_s is None and isinstance(source, FileSource):
+            settings["interarrival_s"] = None
+        settings["jobs"] = _check(
+            source,
+            self.part,
+            settings["executors"],
+            settings["interarrival_s"],
+            settings["jobs"],
+        )
+        settings |= {"part": self.part}
         with compile_notice():
             compile_policy(policy.messages)
         with _Progress("evaluating") as bar:
@@ -449,19 +470,21 @@ class Evaluate:
                 interarrival_s=settings["interarrival_s"],
                 move_delay_s=settings["move_delay_s"],
                 weights=settings["weights"],
+                split=self.part,
                 episodes=self.episodes,
                 seed=self.seed,
                 progress=lambda done, of: bar.update(done, of, f"{done} of {of} episodes"),
             )
+        arrivals = _arrivals(source, self.part, settings["interarrival_s"])
         if self.json:
             about = {"run": str(self.run_directory), "checkpoint_step": policy.step} | settings
-            about |= {"episodes": self.episodes, "seed": self.seed}
+            about |= {"episodes": self.episodes, "seed": self.seed, "arrivals": arrivals}
             _print_json(about | {"rows": msgspec.to_builtins(rows)})
             return
+        lists = f"{_count(rows[0].episodes, 'list')} of {settings['jobs']} jobs"
         print(
-            f"{self.episodes} unseen lists of {settings['jobs']} jobs, one in "
-            f"{settings['interarrival_s']:g} s, on {settings['executors']} executors "
-            f"({settings['workload']}, seed {self.seed})\n"
+            f"{lists} on {settings['executors']} executors, seed {self.seed}: "
+            f"{settings['workload']}, {arrivals}\n"
         )
         _print_rows([(row.scheduler, row) for row in rows])
 
@@ -540,8 +563,9 @@ class Tune:
     """Task slots of the cluster."""
     jobs: int = _DEFAULTS.jobs
     """Jobs in a list."""
-    interarrival_s: Annotated[float, _Interarrival] = INTERARRIVAL_S
-    """Mean seconds between two arrivals."""
+    interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
+    """Mean seconds between two random arrivals. Unless given, a list is so many jobs of the file in
+    a row, with their own arrivals; jobs of no file arrive every 25 s."""
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     """Seconds an executor needs to change jobs."""
     episodes: int = 64
@@ -556,25 +580,31 @@ class Tune:
         from ganger.warmup import compile_heuristics, compile_notice
 
         source = _load(self.workload)
-        _check_templates(source, "test", self.executors, self.interarrival_s)
+        jobs = self.jobs
+        splits: tuple[SplitName, ...] = ("train", "test")
+        for split in splits:
+            jobs = _check(source, split, self.executors, self.interarrival_s, jobs)
         with compile_notice():
             compile_heuristics()
         with _Progress("tuning") as bar:
             report = tune(
                 source,
                 executors=self.executors,
-                jobs=self.jobs,
+                jobs=jobs,
                 interarrival_s=self.interarrival_s,
                 move_delay_s=self.move_delay_s,
                 episodes=self.episodes,
                 seed=self.seed,
                 progress=lambda what, done, of: bar.update(done, of, what),
             )
+        arrivals = _arrivals(source, "test", self.interarrival_s)
         if self.json:
-            settings = asdict(self)
+            settings = asdict(self) | {"jobs": jobs, "arrivals": arrivals}
             del settings["json"]
             _print_json(settings | msgspec.to_builtins(report))
             return
+        held_out = report.families[0].held_out.episodes
+        print(f"{_count(held_out, 'held-out list')} of {jobs} jobs: {self.workload}, {arrivals}\n")
         _print_rows([(entry.scheduler, entry.held_out) for entry in report.families])
         print(f"\nBest: {report.best}")
 
@@ -770,18 +800,49 @@ def _fitting(workload: "Workload", executors: int) -> "Workload":
     return workload
 
 
-def _check_templates(
+def _check(
     source: "JobSource",
     split: "SplitName",
     executors: int | Sequence[int],
-    interarrival_s: float | Sequence[float],
-) -> None:
-    """The same for random jobs: of several clusters or loads, the one that is hardest to meet."""
-    from ganger.workload.verdicts import template_verdicts
+    interarrival_s: float | Sequence[float] | None,
+    jobs: int = 1,
+) -> int:
+    """The same for job lists: of several clusters or loads, the one that is hardest to meet.
+
+    Returns how many jobs a list can have: as many as wanted, or all that a log has.
+    """
+    from ganger.workload import arrivals_of
+    from ganger.workload.verdicts import template_verdicts, verdicts
 
     least = executors if isinstance(executors, int) else min(executors)
-    between_s = interarrival_s if isinstance(interarrival_s, int | float) else min(interarrival_s)
-    _tell(template_verdicts(source.templates(split), least, between_s))
+    between_s = min(interarrival_s) if isinstance(interarrival_s, Sequence) else interarrival_s
+    arrivals = arrivals_of(source, split, between_s)
+    if not isinstance(arrivals, tuple):
+        _tell(template_verdicts(source.templates(split), least, arrivals))
+        return jobs
+    _tell(verdicts(arrivals, least))
+    if jobs > len(arrivals):
+        print(
+            f"ganger: a list has {len(arrivals)} jobs, not {jobs}: there are no more to "
+            f"{'train' if split == 'train' else 'test'} with",
+            file=sys.stderr,
+        )
+    return min(jobs, len(arrivals))
+
+
+def _arrivals(
+    source: "JobSource", split: "SplitName", interarrival_s: float | Sequence[float] | None
+) -> str:
+    """When jobs arrive, in words."""
+    from ganger.workload import FileSource
+    from ganger.workload.sources import INTERARRIVAL_S
+
+    if interarrival_s is None and isinstance(source, FileSource):
+        part = {"train": "the first 80 %", "test": "the last 20 %", "all": "all"}[split]
+        return f"windows of {part} of its jobs, which arrive as they did"
+    mean_s = INTERARRIVAL_S if interarrival_s is None else interarrival_s
+    several = mean_s if isinstance(mean_s, Sequence) else (mean_s,)
+    return f"random arrivals, one in {' or '.join(f'{s:g}' for s in several)} s on average"
 
 
 def _tell(found: "list[Verdict]") -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ganger import streams
-from ganger.errors import SimulationError
+from ganger.errors import GangerError, SimulationError
 from ganger.evaluation import Contender, JobLists, evaluate
 from ganger.evaluation.compare import row
 from ganger.evaluation.episodes import ListedJobs
@@ -23,9 +23,9 @@ SOURCE = SyntheticSource()
 SETTING = {"executors": 10, "jobs": 8, "interarrival_s": 20.0, "episodes": 6, "seed": 3}
 
 
-def job_lists(**changes):
+def job_lists(source=SOURCE, **changes):
     given = {"cluster": Cluster(executors=10), "jobs": 8, "interarrival_s": 20.0, "seed": 3}
-    return JobLists(SOURCE, **(given | changes))
+    return JobLists(source, **(given | changes))
 
 
 def test_fair_compared_with_itself_is_one():
@@ -161,7 +161,7 @@ def test_a_scheduler_that_gives_up_is_named():
 
 @pytest.mark.parametrize("wrong", [{"episodes": 0}, {"jobs": 0}, {"interarrival_s": -1.0}])
 def test_impossible_settings_are_refused(wrong):
-    with pytest.raises(SimulationError, match=next(iter(wrong))):
+    with pytest.raises(GangerError, match=next(iter(wrong))):
         evaluate(SOURCE, [Fifo()], **(SETTING | wrong))
 
 
@@ -175,3 +175,72 @@ def test_a_scheduler_that_draws_is_given_its_own_stream_for_each_list():
 
     job_lists().all_jct_s([Recorder()], range(3))
     assert sorted(keys) == sorted(int(streams.key(3, Stream.SCHEDULER, i)) for i in range(3))
+
+
+# --- windows of a log
+
+
+def log(count, every_s=5.0):
+    """Jobs of one task that get longer and longer, and rarer and rarer."""
+    return FileSource(
+        "log",
+        Workload(
+            tuple(
+                Job(
+                    id=str(i),
+                    arrival_s=every_s * i * i,
+                    stages=(Stage(id="a", task_count=1, durations=Pool((1.0 + i,))),),
+                )
+                for i in range(count)
+            )
+        ),
+    )
+
+
+def test_lists_of_a_log_are_windows_of_it_with_its_own_arrivals():
+    lists = job_lists(source=log(40), jobs=4, interarrival_s=None)
+    assert lists.first(200) == range(2)  # the last 20 % are eight jobs
+    for index, first in enumerate((32, 36)):
+        templates, arrivals_s = lists.draw(index)
+        work_s = lists.table.templates["work_s"][templates]
+        assert work_s.tolist() == [1.0 + first + k for k in range(4)]
+        between = [5.0 * ((first + k) ** 2 - first**2) for k in range(4)]
+        assert arrivals_s.tolist() == pytest.approx(between)
+
+
+def test_windows_of_the_training_part_and_of_all_are_of_those_jobs():
+    for split, jobs in (("train", range(32)), ("all", range(40))):
+        lists = job_lists(source=log(40), jobs=4, interarrival_s=None, split=split)
+        drawn = np.concatenate([lists.draw(i)[0] for i in lists.first(99)])
+        work_s = lists.table.templates["work_s"][drawn]
+        assert sorted(work_s.tolist()) == [1.0 + i for i in jobs]
+
+
+def test_a_whole_log_is_one_list():
+    lists = job_lists(source=log(40), jobs=None, interarrival_s=None, split="all")
+    assert lists.first(200) == range(1)
+    assert lists.draw(0)[1].tolist() == [5.0 * i * i for i in range(40)]
+
+
+def test_an_interarrival_makes_lists_of_a_log_random():
+    lists = job_lists(source=log(40), jobs=4, interarrival_s=3.0)
+    assert lists.first(200) == range(200)
+    assert np.diff([lists.draw(i)[1][-1] for i in range(5)]).all()
+
+
+def test_jobs_without_arrivals_come_at_random_unless_told_otherwise():
+    by_default = job_lists(interarrival_s=None).draw(1)
+    np.testing.assert_array_equal(by_default[1], job_lists(interarrival_s=25.0).draw(1)[1])
+
+
+def test_a_log_with_fewer_jobs_than_a_list_is_refused():
+    with pytest.raises(SimulationError, match="log: there are 2 jobs, fewer than the 4 of a list"):
+        job_lists(source=log(10), jobs=4, interarrival_s=None)
+
+
+def test_as_many_windows_are_evaluated_as_there_are():
+    given = SETTING | {"interarrival_s": None, "jobs": 4, "episodes": 200}
+    (row,) = evaluate(log(40), [Fifo()], **given)
+    assert row.episodes == 2
+    (row,) = evaluate(log(40), [Fifo()], split="all", **given)
+    assert row.episodes == 10

@@ -12,7 +12,7 @@ from ganger.evaluation.episodes import JobLists, ListedJobs
 from ganger.evaluation.metrics import dag_slowdown, makespan_s, standard_error
 from ganger.schedulers import Fair
 from ganger.simulator.simulate import Cluster, CompiledScheduler
-from ganger.workload.sources import JobSource
+from ganger.workload.sources import JobSource, Split
 
 BASELINE = Fair()
 
@@ -58,23 +58,26 @@ def evaluate(
     schedulers: Sequence[CompiledScheduler | Contender],
     *,
     executors: int,
-    jobs: int,
-    interarrival_s: float,
+    jobs: int | None,
+    interarrival_s: float | None,
     episodes: int,
     seed: int,
     move_delay_s: float = 2.0,
+    split: Split = "test",
     weights: Mapping[str, float] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
-    """Run all schedulers on the same random job lists, which training never draws.
+    """Run all schedulers on the same job lists, which training never draws.
 
     Plain fair is always run, and gets a row of its own if it is among the schedulers. A scheduler
     that is not a `Contender` goes by `str(scheduler)`. Its `run` is called from several threads.
 
     Args:
-        jobs: per list.
-        interarrival_s: mean time between arrivals.
-        episodes: job lists.
+        jobs: per list; None: all of the log's, as one list.
+        interarrival_s: mean time between random arrivals. None: the lists of a log are windows of
+            it, with its own arrivals; any other jobs arrive every 25 s on average.
+        episodes: job lists; of a log, at most as many as share no job.
+        split: which of the jobs.
         weights: of users, for the weighted mean completion time; of any other user, 1.
         progress: called with the number of episodes done, and of all.
     """
@@ -90,20 +93,22 @@ def evaluate(
         jobs=jobs,
         interarrival_s=interarrival_s,
         seed=seed,
+        split=split,
         weights=weights,
     )
+    indices = lists.first(episodes)
     runs = [contender.scheduler for contender in contenders]
     if BASELINE not in runs:
         runs.append(BASELINE)
-    total = len(runs) * episodes
+    total = len(runs) * len(indices)
 
     def report(done: int) -> None:
         if progress is not None:
             progress(done, total)
 
-    jct_s = lists.all_jct_s(runs, range(episodes), progress=report)
+    jct_s = lists.all_jct_s(runs, indices, progress=report)
     fair_s = jct_s[runs.index(BASELINE)].mean(axis=1)
-    jobs_of = lists.jobs_of(range(episodes))
+    jobs_of = lists.jobs_of(indices)
     weighted = bool(weights)
     return [
         row(contender, jct_s[k], fair_s, jobs_of, weighted=weighted)

@@ -1,7 +1,8 @@
-"""Random job lists, prepared once, and any number of schedulers run on them.
+"""Job lists, prepared once, and any number of schedulers run on them.
 
 Episode i of a `JobLists` is always the same jobs, arrivals and task luck, whoever schedules it: so
-schedulers are compared in pairs.
+schedulers are compared in pairs. The lists of a log are windows of it. Those of jobs without
+arrivals of their own are random, and so are a log's if a time between arrivals is given.
 """
 
 import os
@@ -18,10 +19,16 @@ from ganger.errors import SimulationError
 from ganger.simulator import engine
 from ganger.simulator.simulate import Cluster, CompiledScheduler, misfit
 from ganger.simulator.state import State, new_state
-from ganger.simulator.table import TableBuilder
+from ganger.simulator.table import TableBuilder, build_log_table
 from ganger.streams import Stream
-from ganger.workload.arrivals import draw_job_list
-from ganger.workload.sources import JobSource, Split, template_weights
+from ganger.workload.arrivals import copy_window, draw_job_list, window_starts
+from ganger.workload.sources import (
+    JobSource,
+    Split,
+    arrivals_of,
+    job_weights,
+    template_weights,
+)
 
 MAX_THREADS = 8
 
@@ -36,41 +43,69 @@ class ListedJobs(NamedTuple):
 
 
 class JobLists:
-    """Job lists of one source, cluster and random stream; `weights` are those of users."""
+    """Job lists of one source, cluster and random stream.
+
+    Args:
+        jobs: in a list; None: all those of the log.
+        interarrival_s: mean time between random arrivals; None: a log's own ones, if it is a log.
+        weights: of users.
+    """
 
     def __init__(
         self,
         source: JobSource,
         *,
         cluster: Cluster,
-        jobs: int,
-        interarrival_s: float,
+        jobs: int | None,
+        interarrival_s: float | None,
         seed: int,
         stream: Stream = Stream.EVALUATION,
         split: Split = "test",
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        if jobs < 1:
+        if jobs is not None and jobs < 1:
             raise SimulationError(f"jobs is {jobs}; expected 1 or more")
-        if not 0 <= interarrival_s < float("inf"):
-            raise SimulationError(f"interarrival_s is {interarrival_s}; expected 0 or more")
         if seed < 0:
             raise SimulationError(f"seed is {seed}; expected 0 or more")
-        builder = TableBuilder()
-        # Templates may be equal, and are then stored once: keep the source's own numbering.
+        arrivals = arrivals_of(source, split, interarrival_s)
         templates = source.templates(split)
         for stages in templates:
             if why := misfit(cluster, stages):
                 raise SimulationError(f"{source.name}: a job can never run: {why}")
+        self.cluster, self.seed, self.stream = cluster, seed, stream
+        if isinstance(arrivals, tuple):
+            self.jobs = len(arrivals) if jobs is None else jobs
+            self._starts = window_starts(len(arrivals), self.jobs)
+            """Of a log, where its windows begin."""
+            if not self._starts:
+                raise SimulationError(
+                    f"{source.name}: there are {len(arrivals)} jobs, fewer than the {jobs} of a "
+                    "list; expected at most as many, or random arrivals"
+                )
+            self.table = build_log_table(arrivals, job_weights(arrivals, weights or {}))
+            return
+        if jobs is None:
+            raise SimulationError("random lists end nowhere; say how many jobs they have")
+        self.jobs, self.interarrival_s, self._starts = jobs, arrivals, []
+        builder = TableBuilder()
+        # Templates may be equal, and are then stored once: keep the source's own numbering.
         of_templates = template_weights(source, split, weights or {})
         self._template = np.array(list(map(builder.add, templates, of_templates)), np.int32)
         self.table = builder.build()
-        self.cluster, self.jobs, self.interarrival_s = cluster, jobs, float(interarrival_s)
-        self.seed, self.stream = seed, stream
+
+    def first(self, count: int) -> range:
+        """The first lists, at most so many: random lists never end, windows of a log do."""
+        return range(min(count, len(self._starts)) if self._starts else count)
 
     def draw(self, index: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """Template (in `table`) and arrival in seconds of each job of list `index`."""
         templates, arrivals_s = np.empty(self.jobs, np.int32), np.empty(self.jobs)
+        if self._starts:
+            log, first = self.table, self._starts[index]
+            copy_window(
+                first, self.jobs, log.log_templates, log.log_arrivals_s, templates, arrivals_s
+            )
+            return templates, arrivals_s
         key = streams.key(self.seed, self.stream, index)
         count = len(self._template)
         draw_job_list(key, self.jobs, self.interarrival_s, count, templates, arrivals_s)

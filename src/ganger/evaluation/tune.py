@@ -55,7 +55,7 @@ class TuneReport(msgspec.Struct, frozen=True, kw_only=True):
     families: tuple[Tuned, ...]
     candidates: int
     lists: int
-    """Training lists of the last round, and held-out lists."""
+    """Training lists of the last round; `held_out.episodes` are the held-out ones."""
 
 
 def families(executors: int) -> dict[str, list[Heuristic]]:
@@ -98,7 +98,7 @@ def tune(
     *,
     executors: int,
     jobs: int,
-    interarrival_s: float,
+    interarrival_s: float | None,
     episodes: int,
     seed: int,
     move_delay_s: float = 2.0,
@@ -108,8 +108,10 @@ def tune(
 
     Args:
         jobs: per list.
-        interarrival_s: mean time between arrivals.
-        episodes: job lists of the last round of the search, and held-out lists; 4 or more.
+        interarrival_s: mean time between random arrivals. None: the lists of a log are windows of
+            it, with its own arrivals; any other jobs arrive every 25 s on average.
+        episodes: job lists of the last round of the search, and held-out lists; 4 or more. Of a
+            log, at most as many as share no job.
         progress: called with what is being done, and how much of it.
 
     Raises:
@@ -139,12 +141,13 @@ def tune(
         return lists.all_jct_s(schedulers, indices, progress=report)
 
     training, held_out = lists(Stream.TUNING, "train"), lists(Stream.VALIDATION, "test")
+    last = len(training.first(episodes))
     alive = families(executors)
     candidates = sum(len(family) for family in alive.values())
     ratios: dict[Heuristic, list[float]] = defaultdict(list)  # to fair, on each list so far
     seen = 0
-    while seen < episodes:
-        new = range(seen, min(max(2 * seen, _FIRST_LISTS), episodes))
+    while seen < last:
+        new = range(seen, min(max(2 * seen, _FIRST_LISTS), last))
         running = [scheduler for family in alive.values() for scheduler in family]
         what = f"{len(running)} schedulers on training lists {new.start + 1} to {new.stop}"
         mean_s = run(training, [BASELINE, *running], new, what).mean(axis=2)
@@ -153,16 +156,17 @@ def tune(
         seen = new.stop
         for name, family in alive.items():
             family.sort(key=lambda scheduler: fmean(ratios[scheduler]))
-            alive[name] = family[: 1 if seen == episodes else (len(family) + 1) // 2]
+            alive[name] = family[: 1 if seen == last else (len(family) + 1) // 2]
 
     best = sorted(
         ((name, family[0]) for name, family in alive.items()),
         key=lambda entry: fmean(ratios[entry[1]]),
     )
     what = "the best of each family on held-out lists"
-    jct_s = run(held_out, [BASELINE, *(s for _, s in best)], range(episodes), what)
+    unseen = held_out.first(episodes)
+    jct_s = run(held_out, [BASELINE, *(s for _, s in best)], unseen, what)
     fair_s = jct_s[0].mean(axis=1)
-    jobs_of = held_out.jobs_of(range(episodes))
+    jobs_of = held_out.jobs_of(unseen)
     return TuneReport(
         best=str(best[0][1]),
         families=tuple(
@@ -175,5 +179,5 @@ def tune(
             for (name, scheduler), of_scheduler_s in zip(best, jct_s[1:], strict=True)
         ),
         candidates=candidates,
-        lists=episodes,
+        lists=last,
     )

@@ -1,8 +1,9 @@
 """Validation: how the policy does, while it is trained, on job lists that it is not trained on.
 
-The lists are fixed, the same for every seed of training, and drawn from the workload's training
-jobs by a random stream of their own: what `ganger evaluate` draws stays unseen by every choice that
-training makes. Each cell of the run has lists of its own; ratios are means over cells.
+The lists are fixed, the same for every seed of training, and made of the workload's training jobs:
+random ones by a random stream of their own, those of a log windows spread evenly over it. What
+`ganger evaluate` draws stays unseen by every choice that training makes. Each cell of the run has
+lists of its own; ratios are means over cells.
 """
 
 import time
@@ -83,7 +84,7 @@ class Validator:
         config: TrainConfig,
         source: JobSource,
         executors: int,
-        interarrival_s: float,
+        interarrival_s: float | None,
         give_up: Callable[[], bool],
     ) -> _CellLists | None:
         lists = JobLists(
@@ -93,16 +94,17 @@ class Validator:
             interarrival_s=interarrival_s,
             seed=_SEED,
             stream=Stream.VALIDATION,
-            split="train",
+            split=config.part,
             weights=config.weights,
         )
-        jobs = lists.jobs_of(range(_LISTS))
+        indices = lists.first(_LISTS)
+        jobs = lists.jobs_of(indices)
         contenders = [BASELINE, *map(parse_scheduler, HEURISTICS)]
-        jct_s = np.empty((len(contenders), _LISTS, config.jobs))
+        jct_s = np.empty((len(contenders), len(indices), config.jobs))
         for k, contender in enumerate(contenders):
             if give_up():
                 return None
-            jct_s[k] = lists.all_jct_s([contender], range(_LISTS))[0]
+            jct_s[k] = lists.all_jct_s([contender], indices)[0]
         figures = own_figures(config.objective, jct_s, jobs)
         best = 1 + int(np.argmin([ratio_to_fair(own, figures[0]).mean() for own in figures[1:]]))
         self.heuristics.append(HEURISTICS[best - 1])
@@ -130,8 +132,9 @@ class Validator:
         to_heuristic = np.empty_like(to_fair)
         for k, cell in enumerate(self._cells):
             state = cell.lists.new_state()
-            jct_s = np.empty((len(modes), _LISTS, cell.lists.jobs))
-            for index in range(_LISTS):
+            indices = cell.lists.first(_LISTS)
+            jct_s = np.empty((len(modes), len(indices), cell.lists.jobs))
+            for index in indices:
                 if give_up():
                     return None
                 for m, mode in enumerate(modes):
