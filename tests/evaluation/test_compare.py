@@ -5,7 +5,7 @@ from ganger import streams
 from ganger.errors import GangerError, SimulationError
 from ganger.evaluation import Contender, JobLists, evaluate
 from ganger.evaluation.compare import row
-from ganger.evaluation.episodes import ListedJobs
+from ganger.evaluation.episodes import ListedJobs, Outcomes
 from ganger.schedulers import Fair, Fifo, parse_schedulers
 from ganger.simulator.simulate import Cluster
 from ganger.streams import Stream
@@ -31,7 +31,7 @@ def job_lists(source=SOURCE, **changes):
 def test_fair_compared_with_itself_is_one():
     (fair,) = evaluate(SOURCE, [Fair()], **SETTING)
     assert (fair.scheduler, fair.mode) == ("fair", "heuristic")
-    assert (fair.ratio_to_fair, fair.standard_error, fair.win_rate) == (1.0, 0.0, 0.0)
+    assert (fair.ratio, fair.standard_error, fair.win_rate) == (1.0, 0.0, 0.0)
     assert fair.episodes == 6
 
 
@@ -45,7 +45,7 @@ def test_the_ratio_is_the_mean_of_ratios_list_by_list():
     )
     assert [one.scheduler for one in rows] == ["fair", "fifo", "srpt"]
     assert rows[1].mean_jct_s == pytest.approx(fifo.mean())
-    assert rows[1].ratio_to_fair == pytest.approx((fifo / fair).mean())
+    assert rows[1].ratio == pytest.approx((fifo / fair).mean())
     assert rows[1].standard_error == pytest.approx((fifo / fair).std(ddof=1) / np.sqrt(6))
     assert rows[1].win_rate == (fifo < fair).mean()
 
@@ -96,27 +96,37 @@ def test_equal_templates_of_a_source_keep_their_share_of_the_draws():
 
 
 def test_a_row_by_hand():
-    # Two lists of two jobs: means 2 and 6, fair's 4 and 4.
+    # Two lists of two jobs: means 2 and 21, the baseline's 4 and 14.
     mine = row(
         Contender(Fifo(), "mine", "argmax"),
-        np.array([[1.0, 3.0], [6.0, 6.0]]),
-        np.array([4.0, 4.0]),
+        Outcomes(
+            jct_s=np.array([[1.0, 3.0], [6.0, 36.0]]),
+            wait_s=np.array([[0.0, 2.0], [3.0, 16.0]]),
+            busy_s=np.array([10.0, 36.0]),
+            killed=np.array([0, 2]),
+        ),
         ListedJobs(
             arrival_s=np.array([[0.0, 2.0], [0.0, 9.0]]),
             path_s=np.array([[1.0, 1.0], [12.0, 4.0]]),
             weight=np.array([[3.0, 1.0], [1.0, 1.0]]),
         ),
+        baseline=("theirs", np.array([4.0, 14.0])),
+        executors=2,
         weighted=True,
     )
     assert (mine.scheduler, mine.mode, mine.episodes) == ("mine", "argmax", 2)
-    assert mine.mean_jct_s == 4.0
-    assert mine.ratio_to_fair == 1.0
+    assert mine.mean_jct_s == 11.5  # 2 and 21
+    assert (mine.ratio, mine.baseline) == (1.0, "theirs")  # 0.5 and 1.5
     assert mine.standard_error == pytest.approx(0.5)  # sqrt(0.5) / sqrt(2)
     assert mine.win_rate == 0.5
     assert mine.p50_jct_s == 4.5
-    assert mine.mean_slowdown == 1.0  # nobody took longer than 10 s
-    assert mine.mean_makespan_s == 10.0  # 5 and 15
-    assert mine.weighted_jct_s == 3.75  # 1.5 and 6
+    assert mine.mean_slowdown == pytest.approx((3 + 36 / 10) / 4)
+    assert mine.mean_makespan_s == 25.0  # 5 and 45
+    assert mine.weighted_jct_s == 11.25  # 1.5 and 21
+    assert mine.mean_wait_s == 5.25
+    assert mine.mean_bounded_slowdown == pytest.approx((3 + 36 / 20) / 4)
+    assert mine.utilisation == pytest.approx((10 / 10 + 36 / 90) / 2)
+    assert mine.killed == 2
 
 
 def test_weights_are_those_of_the_users_and_without_them_there_is_no_weighted_mean():

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.evaluation.compare import BASELINE, ratio_to_fair
+from ganger.evaluation.compare import BASELINE, ratio_to
 from ganger.evaluation.episodes import JobLists, ListedJobs
 from ganger.evaluation.metrics import dag_slowdown
 from ganger.policy.scheduler import PolicyScheduler
@@ -106,7 +106,7 @@ class Validator:
                 return None
             jct_s[k] = lists.all_jct_s([contender], indices)[0]
         figures = own_figures(config.objective, jct_s, jobs)
-        best = 1 + int(np.argmin([ratio_to_fair(own, figures[0]).mean() for own in figures[1:]]))
+        best = 1 + int(np.argmin([ratio_to(own, figures[0]).mean() for own in figures[1:]]))
         self.heuristics.append(HEURISTICS[best - 1])
         return _CellLists(lists, jobs, figures[0], figures[best])
 
@@ -140,8 +140,8 @@ class Validator:
                 for m, mode in enumerate(modes):
                     jct_s[m, index] = cell.lists.jct_s(state, mode, index)
             for m, own in enumerate(own_figures(self._objective, jct_s, cell.jobs)):
-                to_fair[m, k] = ratio_to_fair(own, cell.fair).mean()
-                to_heuristic[m, k] = ratio_to_fair(own, cell.heuristic).mean()
+                to_fair[m, k] = ratio_to(own, cell.fair).mean()
+                to_heuristic[m, k] = ratio_to(own, cell.heuristic).mean()
         argmax, sampled = to_fair.mean(axis=1).tolist()
         better = int(sampled < argmax)
         seconds = time.perf_counter() - begin
