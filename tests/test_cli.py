@@ -229,7 +229,7 @@ def test_evaluate_compares_the_run_with_heuristics_on_its_own_setting(
         assert row["episodes"] == 5
         assert row["mean_jct_s"] > 0
         assert row["standard_error"] >= 0
-    assert result["rows"][-1]["ratio_to_fair"] == 1.0
+    assert result["rows"][-1]["ratio"] == 1.0
     assert result["checkpoint_step"] == 9
     given = {"executors": 6, "jobs": 4, "interarrival_s": 10.0, "move_delay_s": 1.0, "seed": 3}
     assert {name: result[name] for name in given} == given
@@ -242,7 +242,9 @@ def test_evaluate_takes_another_setting_and_prints_a_table(ganger_command, run_d
     )
 
     assert status == 0
-    assert "2 unseen lists of 2 jobs, one in 1 s, on 3 executors (synthetic:seed=5" in out
+    assert out.startswith(
+        "2 lists of 2 jobs on 3 executors, seed 0: synthetic:seed=5, random arrivals, one in 1 s"
+    )
     assert len(re.findall(r"^learned +(argmax|sampled) ", out, re.MULTILINE)) == 2
 
 
@@ -284,6 +286,59 @@ def test_tune_reports_a_scheduler_that_simulate_takes(ganger_command):
     assert {family["family"] for family in report["families"]} >= {"fair", "srpt", "kshortest"}
     status, _, _ = ganger_command("simulate", *SMALL, "--scheduler", report["best"])
     assert status == 0
+
+
+@pytest.fixture
+def ours(tmp_path):
+    """A file of twenty jobs, one in 5 s."""
+    stages = [(Stage(id="x", task_count=2, durations=Pool((1.0 + i,))),) for i in range(20)]
+    jobs = [Job(id=str(i), arrival_s=5.0 * i, stages=stages[i]) for i in range(20)]
+    write_workload(tmp_path / "ours.jobs.jsonl", Workload(tuple(jobs)))
+    return tmp_path / "ours.jobs.jsonl"
+
+
+def test_jobs_of_a_file_arrive_as_they_did_unless_an_interarrival_is_given(
+    ganger_command, ours, run_directory
+):
+    given = ("evaluate", run_directory, "--workload", ours, "--episodes", 3)
+    for more, episodes, arrivals in (
+        ((), 1, "windows of the last 20 % of its jobs, which arrive as they did"),
+        (("--part", "all"), 3, "windows of all of its jobs, which arrive as they did"),
+        (("--interarrival", 7), 3, "random arrivals, one in 7 s on average"),
+    ):
+        status, out, err = ganger_command(*given, *more, "--json")
+        assert status == 0, err
+        result = json.loads(out)
+        assert result["arrivals"] == arrivals
+        assert result["rows"][0]["episodes"] == episodes
+    status, out, err = ganger_command("tune", "--workload", ours, "--episodes", 4, "--json")
+    assert status == 0
+    assert "a list has 16 jobs, not 256" in err
+    assert "a list has 4 jobs, not 16: there are no more to test with" in err
+    told = json.loads(out)
+    assert (told["jobs"], told["lists"]) == (4, 4)
+    assert told["families"][0]["held_out"]["episodes"] == 1
+
+
+def test_a_run_on_all_of_a_file_is_tested_on_another(ganger_command, ours, tmp_path):
+    run = tmp_path / "run"
+    status, _, err = ganger_command(
+        *("train", "--workload", ours, "--part", "all", "--jobs", 30, "--executors", 2),
+        *("--environments", 4, "--steps", 8, "--decisions", 64, "--run-dir", run),
+    )
+    assert status == 0, err
+    assert "a list has 20 jobs, not 30" in err
+    assert "Jobs: windows of all of its jobs, which arrive as they did" in err
+    trained = RunDirectory.open(run).config(TrainConfig)
+    assert (trained.jobs, trained.part, trained.interarrival_s) == (20, "all", None)
+    status, _, err = ganger_command("evaluate", run)
+    assert status == 2
+    assert "this policy was trained on all of" in err
+    other = tmp_path / "other.jobs.jsonl"
+    other.write_bytes(ours.read_bytes())
+    status, out, err = ganger_command("evaluate", run, "--workload", other, "--part", "all")
+    assert status == 0, err
+    assert out.startswith("1 list of 20 jobs")
 
 
 def test_results_are_the_same_whatever_python_hashes_by(run_directory):
@@ -450,6 +505,96 @@ def test_the_first_signal_asks_and_the_second_one_ends(capfd):
 # --- errors
 
 
+def test_heuristics_and_what_really_happened_are_compared_on_a_log_without_a_run(
+    ganger_command, tmp_path
+):
+    # One processor for 100 s, then two for 10 s: "big" blocks the queue, and "small" may overtake.
+    rows = [(0, 0, 100, 1), (10, 95, 10, 2), (20, 200, 30, 1)]
+    path = tmp_path / "three.swf"
+    path.write_text(
+        "; MaxProcs: 2\n"
+        + "".join(
+            f"{i} {at} {wait} {run} {width} -1 -1 {width} {run} -1 1 7 1 -1 -1 -1 -1 -1\n"
+            for i, (at, wait, run, width) in enumerate(rows, start=1)
+        )
+    )
+    given = ("evaluate", "--workload", path, "--executors", 2)
+    status, out, err = ganger_command(
+        *given, "--against", "replay,fcfs,fcfs:backfill=easy", "--whole", "--json"
+    )
+    assert status == 0
+    assert "replayed" not in err
+    told = json.loads(out)
+    assert (told["run"], told["baseline"], told["jobs"]) == (None, "fcfs:backfill=easy", 3)
+    replay, fcfs, easy = told["rows"]
+    assert [row["mode"] for row in told["rows"]] == ["log", "heuristic", "heuristic"]
+    assert replay["mean_wait_s"] == pytest.approx((0 + 95 + 200) / 3)
+    assert fcfs["mean_wait_s"] == pytest.approx((0 + 90 + 90) / 3)
+    assert easy["mean_wait_s"] == pytest.approx((0 + 90 + 0) / 3)
+    assert easy["ratio"] == 1.0
+    assert fcfs["ratio"] == pytest.approx(320 / 230)
+    assert easy["utilisation"] == pytest.approx((100 + 20 + 30) / (2 * 110))
+    assert replay["mean_bounded_slowdown"] == pytest.approx((1 + 10.5 + 230 / 30) / 3)
+
+    status, out, err = ganger_command(*given, "--against", "replay,fcfs", "--jobs", 1)
+    assert status == 0
+    assert "--whole --part all is fair to both" in err
+    assert out.startswith("3 lists of 1 jobs on 2 executors")
+    head = out.splitlines()[2]
+    assert "to fcfs:backfill=easy's" in head
+    assert re.search(r"mean wait +bounded slowdown +utilisation$", head)
+    status, _, err = ganger_command(*given, "--against", "replay", "--interarrival", 9)
+    assert (status, err.splitlines()[-1]) == (
+        2,
+        "ganger: only a log with its own arrivals can be replayed",
+    )
+    status, out, _ = ganger_command(*given, "--against", "fcfs", "--baseline", "sjf", "--json")
+    assert json.loads(out)["rows"][0]["baseline"] == "sjf"
+
+
+def test_jobs_that_cannot_fit_are_left_out_and_long_ones_killed_on_demand(ganger_command, swf):
+    # Of 4, 8 and 12 processors; each runs for 60 s and asked for 100 s.
+    given = ("--workload", swf, "--executors", 8)
+    for command in ("simulate --scheduler fcfs", "evaluate --against fcfs"):
+        status, _, err = ganger_command(*command.split(), *given)
+        assert (status, err.splitlines()[-1]) == (
+            2,
+            "ganger: 1 job can never run on 8 executors: at once '3' asks for 12",
+        )
+        status, out, err = ganger_command(*command.split(), *given, "--reject-unfit", "--json")
+        assert status == 0
+        assert "1 of 3 jobs left out: they can never run on 8 executors" in err
+        assert json.loads(out)["rejected"] == 1
+    swf.write_text(SWF.replace(" 100 -1 1 7", " 50 -1 1 7"))
+    given = (*given, "--executors", 12, "--kill-at-limit", "--json")
+    told = json.loads(ganger_command("simulate", "--scheduler", "fcfs", *given)[1])
+    assert (told["killed"], told["mean_jct_s"], told["submitted"]) == (3, 50.0, 3)
+    told = json.loads(ganger_command("evaluate", "--against", "fcfs", "--whole", *given)[1])
+    assert (told["rows"][0]["killed"], told["rows"][0]["mean_jct_s"]) == (3, 50.0)
+
+
+def test_tune_tries_queues_on_gangs_sharing_on_dags_and_both_on_a_mixture(ganger_command, tmp_path):
+    gang = Stage(id="x", task_count=2, durations=Pool((3.0,)), gang=True, limit_s=4.0)
+    stage = Stage(id="x", task_count=2, durations=Pool((3.0,)))
+    tried = {}
+    for name, kinds in (("gangs", [gang]), ("dags", [stage]), ("both", [gang, stage])):
+        path = tmp_path / f"{name}.jobs.jsonl"
+        jobs = (
+            Job(id=str(i), arrival_s=2.0 * i, stages=(kinds[i % len(kinds)],)) for i in range(40)
+        )
+        write_workload(path, Workload(tuple(jobs)))
+        status, out, err = ganger_command(
+            *("tune", "--workload", path, "--executors", 3, "--jobs", 4, "--episodes", 4, "--json")
+        )
+        assert status == 0, err
+        told = json.loads(out)
+        tried[name] = {family["family"] for family in told["families"]}
+        assert told["baseline"] == ("fcfs:backfill=easy" if name == "gangs" else "fair")
+    assert {"fcfs", "sjf", "saf", "wfp3", "unicep", "f1", "f4"} <= tried["gangs"]
+    assert not tried["gangs"] & tried["dags"]
+    assert tried["both"] == tried["gangs"] | tried["dags"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -459,7 +604,7 @@ def test_the_first_signal_asks_and_the_second_one_ends(capfd):
         ("simulate --scheduler ./absent", "absent: there is no such run directory"),
         ("simulate --executors 0", "executors is 0; a cluster has 1 or more"),
         ("simulate --scheduler replay", "no job has a recorded start and finish"),
-        ("simulate --scheduler replay --timeline x.csv", "leave out --timeline and --sample"),
+        ("simulate --scheduler replay --timeline x.csv", "leave out --timeline, --sample"),
         ("simulate --sample", "--sample is for learned schedulers; fair is none"),
         ("simulate --job-list x.json --jobs 3", "leave out --jobs"),
         ("simulate --job-list x.json", "expected --workload tpch:DIR"),
@@ -478,6 +623,10 @@ def test_the_first_signal_asks_and_the_second_one_ends(capfd):
         ("train --minutes 0", "minutes is 0.0; expected more than 0"),
         ("train --config absent.toml", "absent.toml: cannot be read: No such file"),
         ("evaluate absent", "absent: there is no such run directory or checkpoint"),
+        ("evaluate --whole", "--whole is for a log with its own arrivals"),
+        ("evaluate --against fair,nobody", "scheduler 'nobody' is unknown"),
+        ("evaluate --baseline nobody", "scheduler 'nobody' is unknown"),
+        ("evaluate --against replay", "only a log with its own arrivals can be replayed"),
         ("tune --episodes 1", "episodes is 1; expected 4 or more"),
     ],
 )

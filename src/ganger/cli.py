@@ -17,10 +17,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
 import msgspec
 import tyro
@@ -29,7 +29,7 @@ from tyro.conf import arg, subcommand
 import ganger
 from ganger.config import read_toml
 from ganger.errors import ConfigError, GangerError, MissingExtraError
-from ganger.training.config import EXECUTORS, INTERARRIVAL_S, TrainConfig
+from ganger.training.config import EXECUTORS, TrainConfig
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 
 _PLAIN_LINE_S = 10.0  # between two lines of progress where there is no terminal
 _DEFAULTS = TrainConfig()
+_SHARING = "fair,fifo,fair:source=capped,kshortest,srpt:cap=sqrt"
+_BATCH = "fcfs,fcfs:backfill=easy,sjf:backfill=easy,f1:backfill=easy"
 
-_Interarrival = arg(name="interarrival", metavar="S")
 _MoveDelay = arg(name="move-delay", metavar="S")
 
 
@@ -77,6 +78,10 @@ class Simulate:
     """Let a learned scheduler draw its actions instead of taking the most probable ones."""
     plan: bool = False
     """Let a learned scheduler try out its likely actions in the simulator before it takes one."""
+    kill_at_limit: bool = False
+    """Stop a gang when it has run as long as was asked for, as batch systems do."""
+    reject_unfit: bool = False
+    """Leave out jobs that can never run on the cluster, instead of refusing the workload."""
     seed: int = 0
     """Of the random jobs and of the task durations."""
     timeline: Annotated[Path | None, _optional("FILE")] = None
@@ -95,11 +100,17 @@ class Simulate:
             self._replay(cluster.executors)
             return
         scheduler = self._scheduler()
-        workload = self._workload()
+        workload, rejected = self._workload()
         with compile_notice():
             result = simulate(
-                cluster, workload, scheduler, seed=self.seed, timeline=self.timeline is not None
+                cluster,
+                workload,
+                scheduler,
+                seed=self.seed,
+                timeline=self.timeline is not None,
+                kill_at_limit=self.kill_at_limit,
             )
+        result = replace(result, rejected=rejected)
         if self.timeline is not None:
             _write_timeline(self.timeline, workload, result)
         self._print(str(scheduler), workload, result)
@@ -107,11 +118,14 @@ class Simulate:
     def _replay(self, executors: int) -> None:
         from ganger.evaluation import log_error, recorded_part, replay
 
-        if self.timeline is not None or self.sample or self.plan:
-            raise ConfigError("replay runs no scheduler; leave out --timeline, --sample and --plan")
-        everything = self._workload()
+        if self.timeline is not None or self.sample or self.plan or self.kill_at_limit:
+            raise ConfigError(
+                "replay runs no scheduler; leave out --timeline, --sample, --plan and "
+                "--kill-at-limit"
+            )
+        everything, rejected = self._workload()
         workload = recorded_part(everything)
-        result = replay(workload, executors=executors)
+        result = replace(replay(workload, executors=executors), rejected=rejected)
         log = msgspec.to_builtins(log_error(workload, result))
         log["not_recorded"] = len(everything.jobs) - len(workload.jobs)
         if self.json:
@@ -164,8 +178,10 @@ class Simulate:
             "replay and the paths of training runs"
         )
 
-    def _workload(self) -> "Workload":
+    def _workload(self) -> "tuple[Workload, int]":
+        """The jobs to run, and how many were left out."""
         from ganger.workload import FileSource, job_list_workload, random_workload
+        from ganger.workload.sources import INTERARRIVAL_S
 
         source = _load(self.workload)
         drawn = self.jobs is not None or self.interarrival_s is not None
@@ -174,20 +190,33 @@ class Simulate:
                 raise ConfigError(
                     "--job-list says which jobs arrive when; leave out --jobs and --interarrival"
                 )
-            return _fitting(job_list_workload(source, self.job_list), self.executors)
+            return self._fitting(job_list_workload(source, self.job_list))
         if isinstance(source, FileSource) and self.jobs is None:
             if drawn:
                 raise ConfigError("--interarrival is for random jobs; say how many with --jobs")
-            return _fitting(source.workload(), self.executors)
+            return self._fitting(source.workload())
         interarrival_s = INTERARRIVAL_S if self.interarrival_s is None else self.interarrival_s
+        source, _ = _fitting(source, self.executors, self.reject_unfit)
+        _check(source, "test", self.executors, interarrival_s)
         workload = random_workload(
             source,
             jobs=_DEFAULTS.jobs if self.jobs is None else self.jobs,
             interarrival_s=interarrival_s,
             seed=self.seed,
         )
-        _check_templates(source, "test", self.executors, interarrival_s)
-        return workload
+        return workload, 0
+
+    def _fitting(self, workload: "Workload") -> "tuple[Workload, int]":
+        """The workload after the verdict, and how many of its jobs were left out."""
+        from ganger.workload import FileSource
+        from ganger.workload.verdicts import verdicts
+
+        source, rejected = _fitting(
+            FileSource(self.workload, workload), self.executors, self.reject_unfit
+        )
+        assert isinstance(source, FileSource)
+        _tell(verdicts(source.trace.jobs, self.executors))
+        return source.trace, rejected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,8 +324,8 @@ class _Settings(TrainConfig, frozen=True, kw_only=True):
     weights: Annotated[dict[str, float], arg(metavar="[USER WEIGHT ...]")] = _DEFAULTS.weights
     executors: Annotated[int | tuple[int, ...], arg(metavar="N [N ...]")] = EXECUTORS
     interarrival_s: Annotated[
-        float | tuple[float, ...], arg(name="interarrival", metavar="S [S ...]")
-    ] = INTERARRIVAL_S
+        float | tuple[float, ...] | None, _optional("S [S ...]", "interarrival")
+    ] = None
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     minutes: Annotated[float | None, _optional("MIN")] = None
     decisions: Annotated[int | None, _optional("N")] = None
@@ -358,12 +387,16 @@ class Train:
         settings = self.settings.plain()
         run_dir = self.run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
         source = _load(settings.workload)
-        _check_templates(source, "train", settings.executors, settings.interarrival_s)
+        jobs = _check(
+            source, settings.part, settings.executors, settings.interarrival_s, settings.jobs
+        )
+        settings = msgspec.structs.replace(settings, jobs=jobs)
         with compile_notice():
             compile_training(settings.messages)
         print(
             f"{'Going on with' if self.resume else 'Training into'} {run_dir}, "
-            f"{_limits(settings)}; Ctrl-C ends it earlier, with a checkpoint.",
+            f"{_limits(settings)}; Ctrl-C ends it earlier, with a checkpoint. "
+            f"Jobs: {_arrivals(source, settings.part, settings.interarrival_s)}.",
             file=sys.stderr,
         )
         with _stop_on_signals() as stop, _Progress("training") as bar:
@@ -397,28 +430,44 @@ class Train:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Compare a learned scheduler with heuristics on jobs that training never saw.
+    """Compare schedulers: a learned one with heuristics, on jobs that training never saw, or
+    heuristics alone.
 
-    All run on the same job lists with the same task durations. ratio_to_fair is the mean over lists
-    of the ratio of mean job completion times to plain fair's; below 1 is better.
+    All run on the same job lists with the same task durations. Ratios are of mean job completion
+    times, list by list, to those of the baseline; below 1 is better.
     """
 
-    run_directory: Annotated[Path, tyro.conf.Positional, arg(name="RUN", metavar="RUN")]
+    run_directory: Annotated[
+        Path | None, tyro.conf.Positional, arg(name="RUN", metavar="[RUN]", help_behavior_hint="")
+    ] = None
     """A run directory of `ganger train`, for its best checkpoint, or one of its checkpoints."""
     workload: Annotated[str | None, _optional("SPEC")] = None
-    """Where jobs are drawn from; as in training unless given."""
-    against: str = "fair,fifo,fair:source=capped,kshortest,srpt:cap=sqrt"
-    """Heuristics to compare with, as in fair,srpt:cap=sqrt,c=1."""
+    """Where jobs come from; as in training unless given, and synthetic without a run."""
+    part: Annotated[Literal["test", "all"] | None, _optional("{test,all}")] = None
+    """Which jobs of a file: test, the last 20 %, or all, of a file that was divided before. Without
+    a run, all unless given."""
+    whole: bool = False
+    """One list of all these jobs instead of windows."""
+    against: Annotated[str | None, _optional("SCHEDULER,...")] = None
+    """Heuristics, as in fair,srpt:cap=sqrt,c=1, and replay, which is what the log says happened.
+    Unless given, some that suit the jobs."""
+    baseline: Annotated[str | None, _optional("SCHEDULER")] = None
+    """What ratios are to. Unless given, fair, and for batch jobs fcfs:backfill=easy."""
     episodes: int = 200
-    """Job lists."""
+    """Job lists; of a file, as many windows of it as share no job, if these are fewer."""
     seed: int = 0
     """Of the job lists and of the task durations."""
     executors: Annotated[int | None, _optional("N")] = None
-    """Task slots of the cluster; as in training unless given."""
+    """Task slots of the cluster; as in training unless given, and 50 without a run."""
     jobs: Annotated[int | None, _optional("N")] = None
-    """Jobs in a list; as in training unless given."""
+    """Jobs in a list; as in training unless given. Without a run, 256 of a file and 50 else."""
     interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
-    """Mean seconds between two arrivals; as in training unless given."""
+    """Mean seconds between two random arrivals. Unless given, as in training, and for another file
+    its own arrivals: a list is so many jobs of it in a row."""
+    kill_at_limit: bool = False
+    """Stop a gang when it has run as long as was asked for, as batch systems do."""
+    reject_unfit: bool = False
+    """Leave out jobs that can never run on the cluster, instead of refusing the workload."""
     plan: bool = False
     """Also let the learned scheduler try out its likely actions in the simulator before it takes
     one: a millisecond or several for each decision."""
@@ -426,21 +475,23 @@ class Evaluate:
     """Print one JSON object."""
 
     def run(self) -> None:
-        from ganger.evaluation import Contender, evaluate
+        from ganger.evaluation import Contender, baseline_of, evaluate, parse_contenders
         from ganger.planning import PlanningScheduler
-        from ganger.policy.checkpoint import read_policy
-        from ganger.schedulers import parse_schedulers
+        from ganger.policy.checkpoint import TrainedOn, read_policy
+        from ganger.schedulers import Fcfs, parse_scheduler
         from ganger.warmup import compile_notice, compile_planning, compile_policy
+        from ganger.workload import FileSource
 
-        policy = read_policy(self.run_directory)
-        planner = PlanningScheduler(policy.vector, messages=policy.messages)
-        contenders = [
-            Contender(policy.scheduler(), "learned", "argmax"),
-            Contender(policy.scheduler(sample=True), "learned", "sampled"),
-            *([Contender(planner, "learned", "plan")] if self.plan else []),
-            *(Contender(heuristic, str(heuristic)) for heuristic in parse_schedulers(self.against)),
-        ]
-        settings = msgspec.to_builtins(policy.trained_on)
+        policy = None if self.run_directory is None else read_policy(self.run_directory)
+        if self.plan and policy is None:
+            raise ConfigError("--plan is for a learned scheduler; name its run")
+        about_jobs = policy.trained_on if policy else _DEFAULTS
+        settings = {name: getattr(about_jobs, name) for name in TrainedOn.__struct_fields__}
+        if policy and settings["part"] == "all" and self.workload in (None, settings["workload"]):
+            raise ConfigError(
+                f"this policy was trained on all of {settings['workload']}; expected --workload "
+                "with other jobs, and --part all for all of those"
+            )
         for name in ("workload", "executors", "jobs", "interarrival_s"):
             if (given := getattr(self, name)) is not None:
                 settings[name] = given
@@ -450,36 +501,79 @@ class Evaluate:
                 raise ConfigError(
                     f"this policy was trained for {name} {several}; say which with {flag}"
                 )
-        source = _load(settings["workload"])
-        _check_templates(source, "test", settings["executors"], settings["interarrival_s"])
-        with compile_notice():
-            compile_policy(policy.messages)
+        source, rejected = _fitting(
+            _load(settings["workload"]), settings["executors"], self.reject_unfit
+        )
+        file = isinstance(source, FileSource)
+        if file and self.workload and self.interarrival_s is None:
+            settings["interarrival_s"] = None
+        own = file and settings["interarrival_s"] is None
+        part: Literal["test", "all"] = self.part or ("all" if file and not policy else "test")
+        if self.whole and (self.jobs is not None or not own):
+            raise ConfigError(
+                "--whole is for a log with its own arrivals, all of it; leave out --jobs and "
+                "--interarrival"
+            )
+        jobs = settings["jobs"] if policy or self.jobs else _list_jobs(own)
+        if self.whole:
+            jobs = 1  # and more
+        jobs = _check(source, part, settings["executors"], settings["interarrival_s"], jobs)
+        baseline = parse_scheduler(self.baseline) if self.baseline else baseline_of(source, part)
+        batch = isinstance(baseline_of(source, part), Fcfs)
+        contenders = parse_contenders(self.against or (_BATCH if batch else _SHARING))
+        if policy is not None:
+            contenders[:0] = [
+                Contender(policy.scheduler(), "learned", "argmax"),
+                Contender(policy.scheduler(sample=True), "learned", "sampled"),
+            ]
             if self.plan:
+                planner = PlanningScheduler(policy.vector, messages=policy.messages)
+                contenders.insert(2, Contender(planner, "learned", "plan"))
+        replayed = any(contender.mode == "log" for contender in contenders)
+        if replayed and own and not (self.whole and part == "all"):
+            print(
+                "ganger: note: what is replayed waited for jobs from before its list, too; all "
+                "others begin with an idle cluster. --whole --part all is fair to both",
+                file=sys.stderr,
+            )
+        with compile_notice():
+            compile_policy(policy is not None and policy.messages)
+            if self.plan and policy is not None:
                 compile_planning(policy.messages)
         with _Progress("evaluating") as bar:
             rows = evaluate(
                 source,
                 contenders,
                 executors=settings["executors"],
-                jobs=settings["jobs"],
+                jobs=None if self.whole else jobs,
                 interarrival_s=settings["interarrival_s"],
                 move_delay_s=settings["move_delay_s"],
                 weights=settings["weights"],
+                split=part,
+                baseline=baseline,
+                kill_at_limit=self.kill_at_limit,
                 episodes=self.episodes,
                 seed=self.seed,
                 progress=lambda done, of: bar.update(done, of, f"{done} of {of} episodes"),
             )
+        arrivals = _arrivals(source, part, settings["interarrival_s"])
+        if self.whole:
+            assert isinstance(source, FileSource)
+            jobs = len(source.part(part))
         if self.json:
-            about = {"run": str(self.run_directory), "checkpoint_step": policy.step} | settings
-            about |= {"episodes": self.episodes, "seed": self.seed}
+            about: dict[str, Any] = {"run": None, "checkpoint_step": None}
+            if policy is not None:
+                about = {"run": str(self.run_directory), "checkpoint_step": policy.step}
+            about |= settings | {"part": part, "jobs": jobs, "arrivals": arrivals}
+            about |= {"episodes": self.episodes, "seed": self.seed, "baseline": str(baseline)}
+            about |= {"rejected": rejected, "kill_at_limit": self.kill_at_limit}
             _print_json(about | {"rows": msgspec.to_builtins(rows)})
             return
         print(
-            f"{self.episodes} unseen lists of {settings['jobs']} jobs, one in "
-            f"{settings['interarrival_s']:g} s, on {settings['executors']} executors "
-            f"({settings['workload']}, seed {self.seed})\n"
+            f"{_count(rows[0].episodes, 'list')} of {jobs:,} jobs on {settings['executors']} "
+            f"executors, seed {self.seed}: {settings['workload']}, {arrivals}\n"
         )
-        _print_rows([(row.scheduler, row) for row in rows])
+        _print_rows([(row.scheduler, row) for row in rows], batch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -554,44 +648,67 @@ class Tune:
     """Where jobs are drawn from."""
     executors: int = EXECUTORS
     """Task slots of the cluster."""
-    jobs: int = _DEFAULTS.jobs
-    """Jobs in a list."""
-    interarrival_s: Annotated[float, _Interarrival] = INTERARRIVAL_S
-    """Mean seconds between two arrivals."""
+    jobs: Annotated[int | None, _optional("N")] = None
+    """Jobs in a list; unless given, 256 of a file with its own arrivals and 50 else."""
+    interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
+    """Mean seconds between two random arrivals. Unless given, a list is so many jobs of the file in
+    a row, with their own arrivals; jobs of no file arrive every 25 s."""
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     """Seconds an executor needs to change jobs."""
     episodes: int = 64
-    """Job lists in the last round of the search, and held-out lists."""
+    """Job lists in the last round of the search, and held-out lists; of a file, as many windows of
+    it as share no job, if these are fewer."""
+    baseline: Annotated[str | None, _optional("SCHEDULER")] = None
+    """What ratios are to. Unless given, fair, and for batch jobs fcfs:backfill=easy."""
+    kill_at_limit: bool = False
+    """Stop a gang when it has run as long as was asked for, as batch systems do."""
+    reject_unfit: bool = False
+    """Leave out jobs that can never run on the cluster, instead of refusing the workload."""
     seed: int = 0
     """Of the job lists and of the task durations."""
     json: bool = False
     """Print one JSON object."""
 
     def run(self) -> None:
-        from ganger.evaluation import tune
+        from ganger.evaluation import baseline_of, tune
+        from ganger.schedulers import Fcfs, parse_scheduler
         from ganger.warmup import compile_heuristics, compile_notice
+        from ganger.workload import FileSource
 
-        source = _load(self.workload)
-        _check_templates(source, "test", self.executors, self.interarrival_s)
+        source, rejected = _fitting(_load(self.workload), self.executors, self.reject_unfit)
+        own = isinstance(source, FileSource) and self.interarrival_s is None
+        jobs = self.jobs or _list_jobs(own)
+        splits: tuple[SplitName, ...] = ("train", "test")
+        for split in splits:
+            jobs = _check(source, split, self.executors, self.interarrival_s, jobs)
         with compile_notice():
             compile_heuristics()
         with _Progress("tuning") as bar:
             report = tune(
                 source,
                 executors=self.executors,
-                jobs=self.jobs,
+                jobs=jobs,
                 interarrival_s=self.interarrival_s,
                 move_delay_s=self.move_delay_s,
                 episodes=self.episodes,
                 seed=self.seed,
+                baseline=parse_scheduler(self.baseline) if self.baseline else None,
+                kill_at_limit=self.kill_at_limit,
                 progress=lambda what, done, of: bar.update(done, of, what),
             )
+        arrivals = _arrivals(source, "test", self.interarrival_s)
         if self.json:
-            settings = asdict(self)
+            settings = asdict(self) | {"jobs": jobs, "arrivals": arrivals, "rejected": rejected}
+            settings["baseline"] = report.families[0].held_out.baseline
             del settings["json"]
             _print_json(settings | msgspec.to_builtins(report))
             return
-        _print_rows([(entry.scheduler, entry.held_out) for entry in report.families])
+        held_out = report.families[0].held_out.episodes
+        print(f"{_count(held_out, 'held-out list')} of {jobs} jobs: {self.workload}, {arrivals}\n")
+        _print_rows(
+            [(entry.scheduler, entry.held_out) for entry in report.families],
+            isinstance(baseline_of(source), Fcfs),
+        )
         print(f"\nBest: {report.best}")
 
 
@@ -779,26 +896,75 @@ def _check_out(path: Path) -> None:
         raise ConfigError(f"{path}: expected a name that ends in {' or '.join(SUFFIXES)}")
 
 
-def _fitting(workload: "Workload", executors: int) -> "Workload":
-    """The workload, after the verdict: what it warns of is told, what can never run is refused."""
-    from ganger.workload.verdicts import verdicts
+def _fitting(source: "JobSource", executors: int, reject: bool) -> "tuple[JobSource, int]":
+    """The source without the jobs that can never run, if they are to be left out; how many."""
+    from ganger.workload import FileSource, Workload
+    from ganger.workload.verdicts import without_misfits
 
-    _tell(verdicts(workload.jobs, executors))
-    return workload
+    if not reject or not isinstance(source, FileSource):
+        return source, 0
+    every = source.trace.jobs
+    jobs = without_misfits(every, executors)
+    if rejected := len(every) - len(jobs):
+        print(
+            f"ganger: {rejected:,} of {len(every):,} jobs left out: they can never run on "
+            f"{executors:,} executors",
+            file=sys.stderr,
+        )
+        source = FileSource(source.name, Workload(jobs), source.findings)
+    return source, rejected
 
 
-def _check_templates(
+def _list_jobs(own_arrivals: bool) -> int:
+    """Jobs in a list unless it is said: a window begins with an idle cluster, so it is longer."""
+    return 256 if own_arrivals else _DEFAULTS.jobs
+
+
+def _check(
     source: "JobSource",
     split: "SplitName",
     executors: int | Sequence[int],
-    interarrival_s: float | Sequence[float],
-) -> None:
-    """The same for random jobs: of several clusters or loads, the one that is hardest to meet."""
-    from ganger.workload.verdicts import template_verdicts
+    interarrival_s: float | Sequence[float] | None,
+    jobs: int = 1,
+) -> int:
+    """The verdict on job lists: of several clusters or loads, the one that is hardest to meet.
+
+    What it warns of is told, what can never run is refused.
+
+    Returns how many jobs a list can have: as many as wanted, or all that a log has.
+    """
+    from ganger.workload import arrivals_of
+    from ganger.workload.verdicts import template_verdicts, verdicts
 
     least = executors if isinstance(executors, int) else min(executors)
-    between_s = interarrival_s if isinstance(interarrival_s, int | float) else min(interarrival_s)
-    _tell(template_verdicts(source.templates(split), least, between_s))
+    between_s = min(interarrival_s) if isinstance(interarrival_s, Sequence) else interarrival_s
+    arrivals = arrivals_of(source, split, between_s)
+    if not isinstance(arrivals, tuple):
+        _tell(template_verdicts(source.templates(split), least, arrivals))
+        return jobs
+    _tell(verdicts(arrivals, least))
+    if jobs > len(arrivals):
+        print(
+            f"ganger: a list has {len(arrivals)} jobs, not {jobs}: there are no more to "
+            f"{'train' if split == 'train' else 'test'} with",
+            file=sys.stderr,
+        )
+    return min(jobs, len(arrivals))
+
+
+def _arrivals(
+    source: "JobSource", split: "SplitName", interarrival_s: float | Sequence[float] | None
+) -> str:
+    """When jobs arrive, in words."""
+    from ganger.workload import FileSource
+    from ganger.workload.sources import INTERARRIVAL_S
+
+    if interarrival_s is None and isinstance(source, FileSource):
+        part = {"train": "the first 80 %", "test": "the last 20 %", "all": "all"}[split]
+        return f"windows of {part} of its jobs, which arrive as they did"
+    mean_s = INTERARRIVAL_S if interarrival_s is None else interarrival_s
+    several = mean_s if isinstance(mean_s, Sequence) else (mean_s,)
+    return f"random arrivals, one in {' or '.join(f'{s:g}' for s in several)} s on average"
 
 
 def _tell(found: "list[Verdict]") -> None:
@@ -816,30 +982,44 @@ def _print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value, indent=2, allow_nan=False))
 
 
-def _print_rows(rows: "Sequence[tuple[str, Row]]") -> None:
-    """Rows of a comparison under the names to show."""
+def _print_rows(rows: "Sequence[tuple[str, Row]]", batch: bool) -> None:
+    """Rows of a comparison under the names to show; of batch jobs, the figures usual there."""
+    head = ["scheduler", "mode", "mean JCT", f"to {rows[0][1].baseline}'s", "+-", "better in"]
     lines = [
-        (
+        [
             name,
             row.mode,
-            f"{row.mean_jct_s:.1f} s",
-            f"{row.ratio_to_fair:.3f}",
+            f"{row.mean_jct_s:,.1f} s",
+            f"{row.ratio:.3f}",
             "" if row.standard_error is None else f"{row.standard_error:.3f}",
             f"{row.win_rate:.0%}",
-            f"{row.p95_jct_s:.0f} s",
-            f"{row.p99_jct_s:.0f} s",
-            f"{row.mean_slowdown:.2f}",
-            f"{row.mean_makespan_s:.0f} s",
-            "" if row.weighted_jct_s is None else f"{row.weighted_jct_s:.1f} s",
-        )
+        ]
         for name, row in rows
     ]
-    head = (
-        *("scheduler", "mode", "mean JCT", "to fair's", "+-", "better in", "p95", "p99"),
-        *("slowdown", "makespan", "weighted JCT"),
-    )
-    shown = len(head) if any(row.weighted_jct_s is not None for _, row in rows) else -1
-    _print_table(head[:shown], [line[:shown] for line in lines])
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        ("p95", lambda row: f"{row.p95_jct_s:,.0f} s"),
+        ("p99", lambda row: f"{row.p99_jct_s:,.0f} s"),
+    ]
+    if batch:
+        columns += [
+            ("mean wait", lambda row: f"{row.mean_wait_s:,.0f} s"),
+            ("bounded slowdown", lambda row: f"{row.mean_bounded_slowdown:,.2f}"),
+            ("utilisation", lambda row: f"{row.utilisation:.1%}"),
+        ]
+        if any(row.killed for _, row in rows):
+            columns.append(("killed", lambda row: f"{row.killed:,}"))
+    else:
+        columns += [
+            ("slowdown", lambda row: f"{row.mean_slowdown:.2f}"),
+            ("makespan", lambda row: f"{row.mean_makespan_s:.0f} s"),
+        ]
+    if any(row.weighted_jct_s is not None for _, row in rows):
+        columns.append(("weighted JCT", lambda row: f"{row.weighted_jct_s:.1f} s"))
+    for title, figure in columns:
+        head.append(title)
+        for line, (_, row) in zip(lines, rows, strict=True):
+            line.append(figure(row))
+    _print_table(head, lines)
 
 
 def _print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

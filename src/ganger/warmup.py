@@ -89,7 +89,9 @@ def compile_training(messages: bool = False) -> None:
     from ganger.training.loop import warm_up
 
     compile_policy(messages)
-    config = TrainConfig(executors=2, jobs=2, environments=2, steps=16, messages=messages)
+    config = TrainConfig(
+        executors=2, jobs=2, interarrival_s=1.0, environments=2, steps=16, messages=messages
+    )
     actor = Actor(config, build_table(_SOURCE.templates("train")), 0)
     learner = Learner(config, measure_cells(config, _SOURCE))
     acted = actor.act(Parameters(learner.policy.vector(), 0))
@@ -102,8 +104,9 @@ def _policy(messages: bool, *, sample: bool) -> PolicyScheduler:
 
 
 def _run(*schedulers: CompiledScheduler) -> None:
-    few: dict[str, Any] = {"executors": 2, "jobs": 2, "interarrival_s": 1.0, "episodes": 1}
-    evaluate(_SOURCE, schedulers, seed=0, **few)
+    few: dict[str, Any] = {"executors": 2, "jobs": 1, "episodes": 1, "seed": 0}
+    for interarrival_s in (1.0, None):  # random lists, windows
+        evaluate(_SOURCE, schedulers, interarrival_s=interarrival_s, **few)
 
 
 def kept_in() -> Path | None:

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from ganger import streams
-from ganger.errors import SimulationError
+from ganger.errors import GangerError, SimulationError
 from ganger.evaluation import Contender, JobLists, evaluate
 from ganger.evaluation.compare import row
-from ganger.evaluation.episodes import ListedJobs
+from ganger.evaluation.episodes import ListedJobs, Outcomes
 from ganger.schedulers import Fair, Fifo, parse_schedulers
 from ganger.simulator.simulate import Cluster
 from ganger.streams import Stream
@@ -23,15 +23,15 @@ SOURCE = SyntheticSource()
 SETTING = {"executors": 10, "jobs": 8, "interarrival_s": 20.0, "episodes": 6, "seed": 3}
 
 
-def job_lists(**changes):
+def job_lists(source=SOURCE, **changes):
     given = {"cluster": Cluster(executors=10), "jobs": 8, "interarrival_s": 20.0, "seed": 3}
-    return JobLists(SOURCE, **(given | changes))
+    return JobLists(source, **(given | changes))
 
 
 def test_fair_compared_with_itself_is_one():
     (fair,) = evaluate(SOURCE, [Fair()], **SETTING)
     assert (fair.scheduler, fair.mode) == ("fair", "heuristic")
-    assert (fair.ratio_to_fair, fair.standard_error, fair.win_rate) == (1.0, 0.0, 0.0)
+    assert (fair.ratio, fair.standard_error, fair.win_rate) == (1.0, 0.0, 0.0)
     assert fair.episodes == 6
 
 
@@ -45,7 +45,7 @@ def test_the_ratio_is_the_mean_of_ratios_list_by_list():
     )
     assert [one.scheduler for one in rows] == ["fair", "fifo", "srpt"]
     assert rows[1].mean_jct_s == pytest.approx(fifo.mean())
-    assert rows[1].ratio_to_fair == pytest.approx((fifo / fair).mean())
+    assert rows[1].ratio == pytest.approx((fifo / fair).mean())
     assert rows[1].standard_error == pytest.approx((fifo / fair).std(ddof=1) / np.sqrt(6))
     assert rows[1].win_rate == (fifo < fair).mean()
 
@@ -96,27 +96,37 @@ def test_equal_templates_of_a_source_keep_their_share_of_the_draws():
 
 
 def test_a_row_by_hand():
-    # Two lists of two jobs: means 2 and 6, fair's 4 and 4.
+    # Two lists of two jobs: means 2 and 21, the baseline's 4 and 14.
     mine = row(
         Contender(Fifo(), "mine", "argmax"),
-        np.array([[1.0, 3.0], [6.0, 6.0]]),
-        np.array([4.0, 4.0]),
+        Outcomes(
+            jct_s=np.array([[1.0, 3.0], [6.0, 36.0]]),
+            wait_s=np.array([[0.0, 2.0], [3.0, 16.0]]),
+            busy_s=np.array([10.0, 36.0]),
+            killed=np.array([0, 2]),
+        ),
         ListedJobs(
             arrival_s=np.array([[0.0, 2.0], [0.0, 9.0]]),
             path_s=np.array([[1.0, 1.0], [12.0, 4.0]]),
             weight=np.array([[3.0, 1.0], [1.0, 1.0]]),
         ),
+        baseline=("theirs", np.array([4.0, 14.0])),
+        executors=2,
         weighted=True,
     )
     assert (mine.scheduler, mine.mode, mine.episodes) == ("mine", "argmax", 2)
-    assert mine.mean_jct_s == 4.0
-    assert mine.ratio_to_fair == 1.0
+    assert mine.mean_jct_s == 11.5  # 2 and 21
+    assert (mine.ratio, mine.baseline) == (1.0, "theirs")  # 0.5 and 1.5
     assert mine.standard_error == pytest.approx(0.5)  # sqrt(0.5) / sqrt(2)
     assert mine.win_rate == 0.5
     assert mine.p50_jct_s == 4.5
-    assert mine.mean_slowdown == 1.0  # nobody took longer than 10 s
-    assert mine.mean_makespan_s == 10.0  # 5 and 15
-    assert mine.weighted_jct_s == 3.75  # 1.5 and 6
+    assert mine.mean_slowdown == pytest.approx((3 + 36 / 10) / 4)
+    assert mine.mean_makespan_s == 25.0  # 5 and 45
+    assert mine.weighted_jct_s == 11.25  # 1.5 and 21
+    assert mine.mean_wait_s == 5.25
+    assert mine.mean_bounded_slowdown == pytest.approx((3 + 36 / 20) / 4)
+    assert mine.utilisation == pytest.approx((10 / 10 + 36 / 90) / 2)
+    assert mine.killed == 2
 
 
 def test_weights_are_those_of_the_users_and_without_them_there_is_no_weighted_mean():
@@ -161,7 +171,7 @@ def test_a_scheduler_that_gives_up_is_named():
 
 @pytest.mark.parametrize("wrong", [{"episodes": 0}, {"jobs": 0}, {"interarrival_s": -1.0}])
 def test_impossible_settings_are_refused(wrong):
-    with pytest.raises(SimulationError, match=next(iter(wrong))):
+    with pytest.raises(GangerError, match=next(iter(wrong))):
         evaluate(SOURCE, [Fifo()], **(SETTING | wrong))
 
 
@@ -175,3 +185,72 @@ def test_a_scheduler_that_draws_is_given_its_own_stream_for_each_list():
 
     job_lists().all_jct_s([Recorder()], range(3))
     assert sorted(keys) == sorted(int(streams.key(3, Stream.SCHEDULER, i)) for i in range(3))
+
+
+# --- windows of a log
+
+
+def log(count, every_s=5.0):
+    """Jobs of one task that get longer and longer, and rarer and rarer."""
+    return FileSource(
+        "log",
+        Workload(
+            tuple(
+                Job(
+                    id=str(i),
+                    arrival_s=every_s * i * i,
+                    stages=(Stage(id="a", task_count=1, durations=Pool((1.0 + i,))),),
+                )
+                for i in range(count)
+            )
+        ),
+    )
+
+
+def test_lists_of_a_log_are_windows_of_it_with_its_own_arrivals():
+    lists = job_lists(source=log(40), jobs=4, interarrival_s=None)
+    assert lists.first(200) == range(2)  # the last 20 % are eight jobs
+    for index, first in enumerate((32, 36)):
+        templates, arrivals_s = lists.draw(index)
+        work_s = lists.table.templates["work_s"][templates]
+        assert work_s.tolist() == [1.0 + first + k for k in range(4)]
+        between = [5.0 * ((first + k) ** 2 - first**2) for k in range(4)]
+        assert arrivals_s.tolist() == pytest.approx(between)
+
+
+def test_windows_of_the_training_part_and_of_all_are_of_those_jobs():
+    for split, jobs in (("train", range(32)), ("all", range(40))):
+        lists = job_lists(source=log(40), jobs=4, interarrival_s=None, split=split)
+        drawn = np.concatenate([lists.draw(i)[0] for i in lists.first(99)])
+        work_s = lists.table.templates["work_s"][drawn]
+        assert sorted(work_s.tolist()) == [1.0 + i for i in jobs]
+
+
+def test_a_whole_log_is_one_list():
+    lists = job_lists(source=log(40), jobs=None, interarrival_s=None, split="all")
+    assert lists.first(200) == range(1)
+    assert lists.draw(0)[1].tolist() == [5.0 * i * i for i in range(40)]
+
+
+def test_an_interarrival_makes_lists_of_a_log_random():
+    lists = job_lists(source=log(40), jobs=4, interarrival_s=3.0)
+    assert lists.first(200) == range(200)
+    assert np.diff([lists.draw(i)[1][-1] for i in range(5)]).all()
+
+
+def test_jobs_without_arrivals_come_at_random_unless_told_otherwise():
+    by_default = job_lists(interarrival_s=None).draw(1)
+    np.testing.assert_array_equal(by_default[1], job_lists(interarrival_s=25.0).draw(1)[1])
+
+
+def test_a_log_with_fewer_jobs_than_a_list_is_refused():
+    with pytest.raises(SimulationError, match="log: there are 2 jobs, fewer than the 4 of a list"):
+        job_lists(source=log(10), jobs=4, interarrival_s=None)
+
+
+def test_as_many_windows_are_evaluated_as_there_are():
+    given = SETTING | {"interarrival_s": None, "jobs": 4, "episodes": 200}
+    (row,) = evaluate(log(40), [Fifo()], **given)
+    assert row.episodes == 2
+    (row,) = evaluate(log(40), [Fifo()], split="all", **given)
+    assert row.episodes == 10

@@ -225,7 +225,7 @@ def test_trace_files_and_splits_are_drawn_from(tmp_path):
         ({"max_stages": 0}, "max_stages is 0"),
         ({"interarrival_s": -1.0}, "interarrival_s is -1.0"),
         ({"move_delay_s": -1.0}, "move_delay_s is -1.0"),
-        ({"split": "all"}, "split is 'all'; expected train or test"),
+        ({"split": "some"}, "split is 'some'; expected one of train, test, all"),
         ({"workload": "nonsense"}, "workload 'nonsense' is unknown"),
         ({"speed": 3}, "setting 'speed' is unknown; there are workload, executors"),
         ({"render_mode": "human"}, "render_mode is 'human'"),

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import toys
 
-from ganger.errors import TrainingError
+from ganger.errors import ConfigError, TrainingError
 from ganger.policy.layout import initial_vector
 from ganger.schedulers import parse_scheduler
 from ganger.simulator.simulate import Cluster, simulate
 from ganger.training.actor import Actor, run_actor
 from ganger.training.exchange import Parameters
 from ganger.training.exchange.local import ParameterStore, TrajectoryQueue
-from ganger.workload import Job, Workload
+from ganger.training.objective import training_table
+from ganger.workload import FileSource, Job, Workload
 
 DEADLOCK_S = 20.0
 
@@ -145,3 +146,33 @@ def test_outcomes_compare_with_what_fair_does_to_the_same_jobs():
         for stages in (toys.SHORT, toys.LONG)
     }
     assert min(means) - 1e-6 <= outcomes[0].mean_jct_s <= max(means) + 1e-6
+
+
+def test_episodes_of_a_log_are_windows_of_it_with_its_own_arrivals():
+    work_s = [3.0 * (i + 1) for i in range(30)]
+    jobs = [
+        Job(id=str(i), arrival_s=float(i * i), stages=toys.two_stages(1, work_s[i] / 2))
+        for i in range(30)
+    ]
+    config = toys.config(jobs=5, interarrival_s=None, environments=4, executors=2)
+    table = training_table(config, FileSource("log", Workload(tuple(jobs))))
+    actor = Actor(config, table, 0)
+    begun = set()
+    for _ in range(6):
+        actor.act(Parameters(vector(), 0))
+        for state in actor._states:
+            in_episode = state.jobs[: state.clock[0]["jobs"]]
+            own = table.templates["work_s"][in_episode["template"]]
+            first = work_s.index(own[0])
+            assert own.tolist() == work_s[first : first + len(own)]
+            between = [float((first + k) ** 2 - first**2) for k in range(len(own))]
+            assert in_episode["arrival_s"].tolist() == between
+            assert first + len(own) <= 24, "the last 20 % are for tests"
+            begun.add(first)
+    assert len(begun) > 8
+
+
+def test_a_log_must_have_the_jobs_of_an_episode():
+    few = FileSource("few", Workload((Job(id="a", arrival_s=0.0, stages=toys.SHORT),)))
+    with pytest.raises(ConfigError, match="there are 1 jobs to train on, fewer than the 8"):
+        training_table(toys.config(interarrival_s=None, part="all"), few)

@@ -173,9 +173,8 @@ def test_each_cell_has_times_of_its_own_and_its_environments(tmp_path):
         executors=(1, 3), interarrival_s=(0.5, 6.0), learning=LearningConfig(), workload=path
     )
     cells = measure_cells(config, load_source(path))
-    assert list(zip(cells.executors, cells.interarrival_s, strict=True)) == [
-        (1, 0.5), (1, 6.0), (3, 0.5), (3, 6.0),
-    ]  # fmt: skip
+    assert config.cells == ((1, 0.5), (1, 6.0), (3, 0.5), (3, 6.0))
+    assert cells.executors.tolist() == [1, 1, 3, 3]
     assert cells.discount_time_s[0] > cells.discount_time_s[1] > cells.discount_time_s[3]
     acted = toys.actor(executors=(1, 3), interarrival_s=(0.5, 6.0))
     environments = acted._environments.environments

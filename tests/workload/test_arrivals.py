@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ganger import streams
-from ganger.workload import draw_job_list
+from ganger.workload.arrivals import copy_window, draw_job_list, draw_window, window_starts
 
 # Compiled and uncompiled alike, on every machine.
 TEMPLATES = [132, 59, 94, 32, 68, 140]
@@ -56,3 +58,39 @@ def test_a_longer_list_begins_like_a_shorter_one(key):
 
 def test_a_mean_of_zero_lets_all_jobs_arrive_at_once(key):
     assert not draw(key, 10, mean_s=0.0)[1].any()
+
+
+# --- windows of a log
+
+LOG = (np.arange(20, dtype=np.int32)[::-1].copy(), np.arange(20.0) ** 2)
+
+
+@pytest.mark.uncompiled
+def test_a_window_is_so_many_jobs_in_a_row_with_the_times_between_them():
+    template, arrival_s = np.full(3, -1, np.int32), np.full(3, -1.0)
+    copy_window(4, 3, *LOG, template, arrival_s)
+    assert template.tolist() == [15, 14, 13]
+    assert arrival_s.tolist() == [0.0, 25.0 - 16.0, 36.0 - 16.0]
+
+
+@pytest.mark.uncompiled
+def test_drawn_windows_begin_anywhere_and_end_within_the_log():
+    template, arrival_s = np.full(18, -1, np.int32), np.full(18, -1.0)
+    firsts = set()
+    for index in range(40):
+        draw_window(streams.key(0, streams.Stream.ACTOR, index), 18, *LOG, template, arrival_s)
+        assert np.array_equal(np.diff(template), [-1] * 17)
+        assert arrival_s[0] == 0.0
+        firsts.add(19 - int(template[0]))
+    assert firsts == {0, 1, 2}
+
+
+@given(count=st.integers(0, 300), jobs=st.integers(1, 40))
+def test_fixed_windows_share_no_job_and_the_first_few_are_spread_evenly(count, jobs):
+    starts = window_starts(count, jobs)
+    assert len(starts) == count // jobs
+    covered = [first + k for first in starts for k in range(jobs)]
+    assert len(set(covered)) == len(covered)
+    assert all(0 <= job < count for job in covered)
+    if len(starts) >= 8:
+        assert np.diff(sorted(starts[:4])).min() >= len(starts) // 4 * jobs

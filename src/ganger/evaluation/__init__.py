@@ -1,6 +1,6 @@
 """Which scheduler is better, by how much, and how sure is that."""
 
-from ganger.evaluation.compare import Contender, Row, evaluate
+from ganger.evaluation.compare import Contender, Row, baseline_of, evaluate, parse_contenders
 from ganger.evaluation.episodes import JobLists
 from ganger.evaluation.replay import LogError, log_error, recorded_part, replay
 from ganger.evaluation.report import Report, report
@@ -14,9 +14,11 @@ __all__ = [
     "Row",
     "TuneReport",
     "Tuned",
+    "baseline_of",
     "evaluate",
     "families",
     "log_error",
+    "parse_contenders",
     "recorded_part",
     "replay",
     "report",

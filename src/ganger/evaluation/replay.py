@@ -7,6 +7,7 @@ taken.
 """
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -16,7 +17,8 @@ from ganger.evaluation import metrics
 from ganger.evaluation.report import largest_gang
 from ganger.schedulers import Fifo
 from ganger.simulator.simulate import Cluster, Result, simulate
-from ganger.workload.model import Job, Stage, Workload, task_estimate_s
+from ganger.workload.model import Job, Workload
+from ganger.workload.verdicts import measured_task_s, measured_work_s
 
 TOLERANCE_S = 1e-6
 """Times that differ by less are equal: they are sums of rounded ones."""
@@ -66,7 +68,7 @@ def replay(workload: Workload, *, executors: int) -> Result:
     Raises:
         WorkloadError: if a job's start or finish is not recorded.
     """
-    start_s, finish_s = _recorded_s(workload)
+    start_s, finish_s = recorded_s(workload.jobs)
     rigid = [is_rigid(job) for job in workload.jobs]
     finish_s[rigid] = _simulated_finish_s([job for job in workload.jobs if is_rigid(job)])
     return Result(
@@ -76,7 +78,7 @@ def replay(workload: Workload, *, executors: int) -> Result:
         executors=executors,
         events=0,
         decisions=0,
-        busy_s=math.fsum(map(_work_s, workload.jobs)),
+        busy_s=math.fsum(measured_work_s(job.stages) for job in workload.jobs),
         end_s=float(finish_s.max()),
     )
 
@@ -87,7 +89,7 @@ def _simulated_finish_s(jobs: list[Job]) -> metrics.Floats:
         return np.empty(0)
     shifted = Workload(tuple(map(_at_its_start, jobs)))
     start_s = np.array([job.arrival_s for job in shifted.jobs])
-    runs_s = np.array([_mean_s(job.stages[0]) for job in shifted.jobs])
+    runs_s = np.array([measured_task_s(job.stages[0]) for job in shifted.jobs])
     wide = np.array([largest_gang(job) for job in shifted.jobs])
     # What takes no time needs executors all the same, if only for an instant.
     _, instant = np.unique(start_s, return_inverse=True)
@@ -109,14 +111,16 @@ def _at_its_start(job: Job) -> Job:
 
 def log_error(workload: Workload, result: Result) -> LogError:
     """Compare a replay, or a simulation of the recorded starts, with the log."""
-    start_s, finish_s = _recorded_s(workload)
+    start_s, finish_s = recorded_s(workload.jobs)
     arrival_s = result.arrival_s
     difference_s = np.abs(result.finish_s - finish_s)
     worst = int(np.argmax(difference_s))
     rigid = np.array([is_rigid(job) for job in workload.jobs])
     processors = np.array([largest_gang(job) for job in workload.jobs])
     others_s = math.fsum(
-        _work_s(job) for job, one in zip(workload.jobs, rigid, strict=True) if not one
+        measured_work_s(job.stages)
+        for job, one in zip(workload.jobs, rigid, strict=True)
+        if not one
     )
     busy_s = math.fsum(((finish_s - start_s) * processors)[rigid]) + others_s
     log_makespan_s = metrics.makespan_s(arrival_s, finish_s)
@@ -144,28 +148,23 @@ def _times_s(job: Job) -> tuple[float, float] | None:
     return recorded.start_s, recorded.finish_s
 
 
-def _recorded_s(workload: Workload) -> tuple[metrics.Floats, metrics.Floats]:
-    """Start and finish of each job."""
-    times_s = []
-    for job in workload.jobs:
-        own = _times_s(job)
-        if own is None:
-            raise WorkloadError(f"job {job.id!r}: no recorded start and finish; expected both")
-        times_s.append(own)
-    start_s, finish_s = np.array(times_s).T
+def recorded_s(jobs: Sequence[Job]) -> tuple[metrics.Floats, metrics.Floats]:
+    """Start and finish of each job.
+
+    Raises:
+        WorkloadError: if one of them is not recorded.
+    """
+    times_s = [_times_s(job) for job in jobs]
+    known = [own for own in times_s if own is not None]
+    if len(known) < len(jobs):
+        raise WorkloadError(
+            f"{len(jobs) - len(known):,} of {len(jobs):,} jobs have no recorded start and finish, "
+            f"the first is {jobs[times_s.index(None)].id!r}; a replay needs both of all"
+        )
+    start_s, finish_s = np.array(known).T
     return start_s, finish_s
 
 
 def is_rigid(job: Job) -> bool:
     """Whether the job is one task or one gang: what it takes does not depend on a scheduler."""
     return len(job.stages) == 1 and (job.stages[0].gang or job.stages[0].task_count == 1)
-
-
-def _work_s(job: Job) -> float:
-    """Executor-seconds of the job's tasks, each as long as the mean of what was measured."""
-    return math.fsum(stage.task_count * _mean_s(stage) for stage in job.stages)
-
-
-def _mean_s(stage: Stage) -> float:
-    """Mean measured duration; an estimate may be what was asked for, and is no measurement."""
-    return task_estimate_s(msgspec.structs.replace(stage, estimated_task_s=None))

@@ -12,13 +12,12 @@ from itertools import product
 from statistics import fmean
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from ganger.errors import SimulationError
-from ganger.evaluation.compare import BASELINE, Contender, Row, ratio_to_fair, row
-from ganger.evaluation.episodes import JobLists
+from ganger.evaluation.compare import Contender, Row, baseline_of, ratio_to, row
+from ganger.evaluation.episodes import JobLists, Outcomes
 from ganger.schedulers import (
+    SCHEDULERS,
     CriticalPathFirst,
     Fair,
     Fifo,
@@ -27,10 +26,12 @@ from ganger.schedulers import (
     Srpt,
     WeightedFair,
 )
+from ganger.schedulers.backfill import BACKFILLS
+from ganger.schedulers.order import BATCH_ORDERS
 from ganger.schedulers.rule import Leftover, Source
 from ganger.simulator.simulate import Cluster
 from ganger.streams import Stream
-from ganger.workload.sources import JobSource, Split
+from ganger.workload.sources import JobSource, Split, Templates
 
 _FIRST_LISTS = 4
 
@@ -42,7 +43,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str
     """With its parameters, as `parse_scheduler` takes it."""
     training_ratio: float
-    """Mean ratio to fair on the training lists that chose it; lower than can be hoped for."""
+    """Mean ratio to the baseline on the training lists that chose it; lower than one can hope."""
     held_out: Row
     """On lists that no candidate was chosen by."""
 
@@ -55,11 +56,33 @@ class TuneReport(msgspec.Struct, frozen=True, kw_only=True):
     families: tuple[Tuned, ...]
     candidates: int
     lists: int
-    """Training lists of the last round, and held-out lists."""
+    """Training lists of the last round; `held_out.episodes` are the held-out ones."""
 
 
-def families(executors: int) -> dict[str, list[Heuristic]]:
-    """Candidates of each family for a cluster of this size."""
+def families(executors: int, templates: Templates = ()) -> dict[str, list[Heuristic]]:
+    """Candidates of each family for a cluster of this size.
+
+    Jobs that are all one gang need nobody who shares executors out, jobs without gangs nobody who
+    overtakes gangs; a mixture is tried with all.
+
+    Args:
+        templates: the jobs, if that matters.
+    """
+    rigid = [len(stages) == 1 and stages[0].gang for stages in templates]
+    gangs = any(stage.gang for stages in templates for stage in stages)
+    found = {} if rigid and all(rigid) else _sharing(executors)
+    return found | (_batch() if gangs else {})
+
+
+def _batch() -> dict[str, list[Heuristic]]:
+    """Orders of a queue, each without and with backfilling."""
+    return {
+        name: [SCHEDULERS[name](backfill=backfill) for backfill in BACKFILLS]
+        for name in BATCH_ORDERS
+    }
+
+
+def _sharing(executors: int) -> dict[str, list[Heuristic]]:
     sizes = (2, 3, 5, 8, 10, 12, 15, 20, 25, 30, 40, 60, 80, 120, 160, 240, 320)
     caps = [c for c in sizes if c <= executors] or [1]
     leftovers: tuple[Leftover, ...] = ("idle", "first")
@@ -98,18 +121,24 @@ def tune(
     *,
     executors: int,
     jobs: int,
-    interarrival_s: float,
+    interarrival_s: float | None,
     episodes: int,
     seed: int,
     move_delay_s: float = 2.0,
+    baseline: Heuristic | None = None,
+    kill_at_limit: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> TuneReport:
     """Find the best parameters of every family of heuristics.
 
     Args:
         jobs: per list.
-        interarrival_s: mean time between arrivals.
-        episodes: job lists of the last round of the search, and held-out lists; 4 or more.
+        interarrival_s: mean time between random arrivals. None: the lists of a log are windows of
+            it, with its own arrivals; any other jobs arrive every 25 s on average.
+        episodes: job lists of the last round of the search, and held-out lists; 4 or more. Of a
+            log, at most as many as share no job.
+        baseline: what ratios are to; `baseline_of` the source unless given.
+        kill_at_limit: stop a gang when it has run as long as was asked for.
         progress: called with what is being done, and how much of it.
 
     Raises:
@@ -127,42 +156,46 @@ def tune(
             seed=seed,
             stream=stream,
             split=split,
+            kill_at_limit=kill_at_limit,
         )
 
     def run(
         lists: JobLists, schedulers: Sequence[Heuristic], indices: range, what: str
-    ) -> NDArray[np.float64]:
+    ) -> Outcomes:
         def report(done: int) -> None:
             if progress is not None:
                 progress(what, done, len(schedulers) * len(indices))
 
-        return lists.all_jct_s(schedulers, indices, progress=report)
+        return lists.all_outcomes(schedulers, indices, progress=report)
 
     training, held_out = lists(Stream.TUNING, "train"), lists(Stream.VALIDATION, "test")
-    alive = families(executors)
+    last = len(training.first(episodes))
+    baseline = baseline or baseline_of(source)
+    alive = families(executors, source.templates("train"))
     candidates = sum(len(family) for family in alive.values())
-    ratios: dict[Heuristic, list[float]] = defaultdict(list)  # to fair, on each list so far
+    ratios: dict[Heuristic, list[float]] = defaultdict(list)  # on each list so far
     seen = 0
-    while seen < episodes:
-        new = range(seen, min(max(2 * seen, _FIRST_LISTS), episodes))
+    while seen < last:
+        new = range(seen, min(max(2 * seen, _FIRST_LISTS), last))
         running = [scheduler for family in alive.values() for scheduler in family]
         what = f"{len(running)} schedulers on training lists {new.start + 1} to {new.stop}"
-        mean_s = run(training, [BASELINE, *running], new, what).mean(axis=2)
+        mean_s = run(training, [baseline, *running], new, what).jct_s.mean(axis=2)
         for scheduler, of_lists_s in zip(running, mean_s[1:], strict=True):
-            ratios[scheduler].extend(ratio_to_fair(of_lists_s, mean_s[0]).tolist())
+            ratios[scheduler].extend(ratio_to(of_lists_s, mean_s[0]).tolist())
         seen = new.stop
         for name, family in alive.items():
             family.sort(key=lambda scheduler: fmean(ratios[scheduler]))
-            alive[name] = family[: 1 if seen == episodes else (len(family) + 1) // 2]
+            alive[name] = family[: 1 if seen == last else (len(family) + 1) // 2]
 
     best = sorted(
         ((name, family[0]) for name, family in alive.items()),
         key=lambda entry: fmean(ratios[entry[1]]),
     )
     what = "the best of each family on held-out lists"
-    jct_s = run(held_out, [BASELINE, *(s for _, s in best)], range(episodes), what)
-    fair_s = jct_s[0].mean(axis=1)
-    jobs_of = held_out.jobs_of(range(episodes))
+    unseen = held_out.first(episodes)
+    outcomes = run(held_out, [baseline, *(s for _, s in best)], unseen, what)
+    base = str(baseline), outcomes.of(0).jct_s.mean(axis=1)
+    jobs_of = held_out.jobs_of(unseen)
     return TuneReport(
         best=str(best[0][1]),
         families=tuple(
@@ -170,10 +203,16 @@ def tune(
                 family=name,
                 scheduler=str(scheduler),
                 training_ratio=fmean(ratios[scheduler]),
-                held_out=row(Contender(scheduler, str(scheduler)), of_scheduler_s, fair_s, jobs_of),
+                held_out=row(
+                    Contender(scheduler, str(scheduler)),
+                    outcomes.of(k),
+                    jobs_of,
+                    baseline=base,
+                    executors=executors,
+                ),
             )
-            for (name, scheduler), of_scheduler_s in zip(best, jct_s[1:], strict=True)
+            for k, (name, scheduler) in enumerate(best, start=1)
         ),
         candidates=candidates,
-        lists=episodes,
+        lists=last,
     )

@@ -56,7 +56,9 @@ class Setting(NamedTuple):
         if not 0 <= self.interarrival_s < float("inf"):
             raise ConfigError(f"interarrival_s is {self.interarrival_s}; expected 0 or more")
         if self.split not in get_args(Split):
-            raise ConfigError(f"split is {self.split!r}; expected train or test")
+            raise ConfigError(
+                f"split is {self.split!r}; expected one of {', '.join(get_args(Split))}"
+            )
         Cluster(executors=self.executors, move_delay_s=self.move_delay_s)
 
 

@@ -51,8 +51,9 @@ class TrainedOn(msgspec.Struct, frozen=True, kw_only=True):
     workload: str
     executors: int | tuple[int, ...]
     jobs: int
-    interarrival_s: float | tuple[float, ...]
+    interarrival_s: float | tuple[float, ...] | None
     move_delay_s: float
+    part: str = "train"
     objective: str = "mean"
     weights: dict[str, float] = {}
 

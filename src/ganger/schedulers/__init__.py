@@ -44,6 +44,7 @@ __all__ = [
     "Wfp3",
     "parse_scheduler",
     "parse_schedulers",
+    "spellings",
 ]
 
 SCHEDULERS: dict[str, type[Heuristic]] = {
@@ -101,10 +102,15 @@ def _value(text: str, wanted: Any, what: str) -> Any:
 
 def parse_schedulers(text: str) -> list[Heuristic]:
     """Several schedulers, as in `fair,srpt:cap=sqrt,c=1,fifo`."""
+    return [parse_scheduler(one) for one in spellings(text)]
+
+
+def spellings(text: str) -> list[str]:
+    """The same, not yet looked at."""
     spelled: list[str] = []
     for part in text.split(","):
         if spelled and "=" in part and ":" not in part:  # one more parameter of the last one
             spelled[-1] += "," + part
         else:
             spelled.append(part)
-    return [parse_scheduler(one) for one in spelled]
+    return spelled

@@ -1,6 +1,5 @@
 """Run a workload on a simulated cluster under a scheduler."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -14,7 +13,8 @@ from ganger.simulator import engine
 from ganger.simulator.observation import Decision, Names, Observation, observe
 from ganger.simulator.state import State, new_state
 from ganger.simulator.table import Table, TableBuilder
-from ganger.workload.model import Job, Stage, Workload, topological_order
+from ganger.workload.model import Stage, Workload, topological_order
+from ganger.workload.verdicts import never_fit, refuse_misfits, without_misfits
 
 _ANY_LIMIT = 2**31 - 1  # a larger limit says no more than this
 
@@ -167,19 +167,19 @@ def simulate(
             refusing the workload.
 
     Raises:
-        SimulationError: there are no jobs, one of them can never run on this cluster, a decision
-            was impossible, or the scheduler left jobs unfinished.
+        WorkloadError: a job can never run on this cluster.
+        SimulationError: there are no jobs, a decision was impossible, or the scheduler left jobs
+            unfinished.
     """
     if not workload.jobs:
         raise SimulationError("the workload has no jobs; there is nothing to simulate")
-    unfit = unfit_jobs(cluster, workload.jobs)
-    if unfit and not reject_unfit:
-        more = f"; so do {len(unfit) - 1} other jobs" if len(unfit) > 1 else ""
-        raise SimulationError(next(iter(unfit.values())) + more)
-    if unfit:
-        workload = Workload(tuple(job for job in workload.jobs if job.id not in unfit))
-        if not workload.jobs:
-            raise SimulationError(f"no job can ever run: {next(iter(unfit.values()))}")
+    submitted = len(workload.jobs)
+    if reject_unfit:
+        workload = Workload(without_misfits(workload.jobs, cluster.executors))
+    else:
+        refuse_misfits(
+            never_fit(((job.id, job.stages) for job in workload.jobs), cluster.executors)
+        )
     episode = prepare(workload)
     state = load_episode(
         episode, cluster, seed=seed, timeline=timeline, kill_at_limit=kill_at_limit
@@ -188,7 +188,7 @@ def simulate(
         run_compiled(state, episode.table, scheduler, seed)
     else:
         _run_python(state, episode.table, scheduler, _names(workload))
-    result = replace(result_of(state), rejected=len(unfit))
+    result = replace(result_of(state), rejected=submitted - len(workload.jobs))
     if result.unfinished:
         left = workload.jobs[int(np.flatnonzero(np.isnan(result.finish_s))[0])]
         raise SimulationError(
@@ -197,23 +197,6 @@ def simulate(
             "it must serve a schedulable stage sooner or later"
         )
     return result
-
-
-def unfit_jobs(cluster: Cluster, jobs: Iterable[Job]) -> dict[str, str]:
-    """Jobs that can never run on the cluster: what each asks for, and what there is, by id."""
-    misfits = ((job.id, misfit(cluster, job.stages)) for job in jobs)
-    return {name: f"job {name!r} can never run: {why}" for name, why in misfits if why}
-
-
-def misfit(cluster: Cluster, stages: Iterable[Stage]) -> str | None:
-    """What one of a job's stages asks for and the cluster will never have; None if it fits."""
-    for stage in stages:
-        if stage.gang and stage.task_count > cluster.executors:
-            return (
-                f"its stage {stage.id!r} needs {stage.task_count} executors at once, "
-                f"the cluster has {cluster.executors}"
-            )
-    return None
 
 
 def load_episode(

@@ -10,6 +10,7 @@ import numpy as np
 from ganger.compiled import records
 from ganger.structs import ArrayStruct
 from ganger.workload.model import (
+    Job,
     PerTask,
     Pool,
     Stage,
@@ -62,7 +63,10 @@ INTERVAL = np.dtype([("left_share", "f8"), ("left", "i4"), ("right", "i4")])
 
 
 class Table(ArrayStruct):
-    """Distinct jobs, read-only and shared by any number of states."""
+    """Distinct jobs, read-only and shared by any number of states.
+
+    That of a log also says which of them arrived when; without a log these two are empty.
+    """
 
     templates: Any
     stages: Any  # a template's stages in topological order
@@ -70,6 +74,8 @@ class Table(ArrayStruct):
     lists: Any
     intervals: Any
     values: Any  # seconds
+    log_templates: Any  # of each job of the log, by arrival
+    log_arrivals_s: Any
     FIELDS: ClassVar = {
         "templates": (TEMPLATE, 1),
         "stages": (TEMPLATE_STAGE, 1),
@@ -77,6 +83,8 @@ class Table(ArrayStruct):
         "lists": (LIST, 1),
         "intervals": (INTERVAL, 1),
         "values": (np.float64, 1),
+        "log_templates": (np.int32, 1),
+        "log_arrivals_s": (np.float64, 1),
     }
 
 
@@ -195,8 +203,12 @@ class TableBuilder:
         self._grids[levels, interpolation] = (first, levels[-1])
         return first, levels[-1]
 
-    def build(self) -> Table:
-        """The table of everything added so far."""
+    def build(self, log: Sequence[tuple[int, float]] = ()) -> Table:
+        """The table of everything added so far.
+
+        Args:
+            log: template and arrival in seconds of each job of a log, by arrival.
+        """
         values = np.empty(max(self._value_count, 1))
         at = 0
         for chunk in self._values:
@@ -209,7 +221,20 @@ class TableBuilder:
             lists=to_records(self._lists, LIST),
             intervals=to_records(self._intervals or [(1.0, 0, 0)], INTERVAL),
             values=values,
+            log_templates=np.array([template for template, _ in log], np.int32),
+            log_arrivals_s=np.array([arrival_s for _, arrival_s in log], np.float64),
         )
+
+
+def build_log_table(jobs: Sequence[Job], weights: Iterable[float] | None = None) -> Table:
+    """The table of a log, jobs by arrival; all weigh 1 unless weights are given."""
+    builder = TableBuilder()
+    return builder.build(
+        [
+            (builder.add(job.stages, weight), job.arrival_s)
+            for job, weight in zip(jobs, weights or repeat(1.0), strict=weights is not None)
+        ]
+    )
 
 
 def to_records(rows: Sequence[tuple[Any, ...]], dtype: Any) -> Any:

@@ -18,7 +18,7 @@ from ganger.simulator.engine import advance, cost, decide, job_seconds, load
 from ganger.simulator.state import State
 from ganger.streams import derive
 from ganger.structs import ArrayStruct, struct_at
-from ganger.workload.arrivals import draw_job_list
+from ganger.workload.arrivals import draw_job_list, draw_window
 
 ENVIRONMENT = np.dtype(
     [
@@ -26,7 +26,7 @@ ENVIRONMENT = np.dtype(
         ("key", "u8"),  # random stream
         ("episode", "i8"),  # episodes begun
         ("decision", "i8"),  # decisions of the present episode
-        ("mean_interarrival_s", "f8"),
+        ("mean_interarrival_s", "f8"),  # of a log, what it is on average
         ("move_delay_s", "f8"),
         ("jobs", "i4"),  # in an episode
         ("executors", "i4"),
@@ -108,7 +108,17 @@ def new_decisions(environments: int, steps: int) -> Decisions:
 
 @compiled
 def episode_job_list(key, environment, table, templates, arrivals_s, jobs):
-    """Draw the job list of the episode with that key."""
+    """Draw the job list of the episode with that key; from a log's table a window of it."""
+    if len(table.log_arrivals_s) > 0:
+        draw_window(
+            derive(key, 0),
+            jobs,
+            table.log_templates,
+            table.log_arrivals_s,
+            templates[:jobs],
+            arrivals_s[:jobs],
+        )
+        return
     draw_job_list(
         derive(key, 0),
         jobs,

@@ -36,6 +36,7 @@ from ganger.training.exchange import (
     TrajectorySink,
 )
 from ganger.training.samples import ActorTrajectory
+from ganger.workload.sources import INTERARRIVAL_S
 
 
 class EpisodeOutcome(NamedTuple):
@@ -77,7 +78,8 @@ class Actor:
             environments[i]["key"] = streams.key(config.seed, streams.Stream.ACTOR, stream)
             # First episodes of all lengths, so that not all environments are young at once.
             environments[i]["next_jobs"] = max(1, config.jobs * (i + 1) // count)
-        environments["mean_interarrival_s"] = [config.cells[cell][1] for cell in self._cells]
+        gaps_s = [_mean_gap_s(gap_s, table) for _, gap_s in config.cells]
+        environments["mean_interarrival_s"] = [gaps_s[cell] for cell in self._cells]
         environments["move_delay_s"] = config.move_delay_s
         environments["jobs"] = config.jobs
         environments["executors"] = executors
@@ -179,6 +181,14 @@ class Actor:
             ratio = own / fair if fair > 0 else 1.0
             outcomes.append(EpisodeOutcome(jobs, episode["job_seconds"] / jobs, fair_s, ratio))
         return outcomes
+
+
+def _mean_gap_s(given_s: float | None, table: Table) -> float:
+    """Mean seconds between two arrivals."""
+    if given_s is not None:
+        return given_s
+    log_s = table.log_arrivals_s
+    return float((log_s[-1] - log_s[0]) / len(log_s)) if len(log_s) else INTERARRIVAL_S
 
 
 def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:

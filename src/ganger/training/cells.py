@@ -24,7 +24,6 @@ class Cells(NamedTuple):
     """What the learner needs to know of each cell; arrays of [cells]."""
 
     executors: NDArray[np.int32]
-    interarrival_s: NDArray[np.float64]
     discount_time_s: NDArray[np.float32]
     lambda_time_s: NDArray[np.float32]
     cost_unit: NDArray[np.float32]
@@ -53,14 +52,13 @@ def measure_cells(config: TrainConfig, source: JobSource | None) -> Cells:
                 interarrival_s=gap_s,
                 seed=config.seed,
                 stream=streams.Stream.TUNING,
-                split="train",
+                split=config.part,
             )
-            jct_s = lists.all_jct_s([BASELINE], range(_LISTS))
-            finish_s = lists.jobs_of(range(_LISTS)).arrival_s + jct_s[0]
+            jct_s = lists.all_jct_s([BASELINE], lists.first(_LISTS))
+            finish_s = lists.jobs_of(lists.first(_LISTS)).arrival_s + jct_s[0]
             mean_jct_s[k] = max(float(jct_s.mean()), 1e-6)
             span_s[k] = max(float(finish_s.max(axis=1).mean()), 1e-6)  # the first job is at 0
     executors = np.array([cell[0] for cell in cells], np.int32)
-    interarrival_s = np.array([cell[1] for cell in cells], np.float64)
     discount_time_s = _DISCOUNT_PER_ROOT_JCT * np.sqrt(mean_jct_s)
     if config.objective == "makespan":
         discount_time_s = span_s
@@ -73,7 +71,6 @@ def measure_cells(config: TrainConfig, source: JobSource | None) -> Cells:
     cost_unit = in_system * discount_time_s if len(cells) > 1 else np.ones(1)
     return Cells(
         executors,
-        interarrival_s,
         discount_time_s.astype(np.float32),
         lambda_time_s.astype(np.float32),
         cost_unit.astype(np.float32),

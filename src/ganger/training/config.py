@@ -1,12 +1,15 @@
 """The settings of a training run."""
 
+from typing import Literal, get_args
+
 from ganger.config import Config
 from ganger.errors import ConfigError
 from ganger.simulator.objectives import OBJECTIVES
 
-EXECUTORS, INTERARRIVAL_S = 50, 25.0
+EXECUTORS = 50
 """Of the cluster that is meant unless another is named."""
 DEFAULT_MINUTES = 10.0
+Part = Literal["train", "all"]
 LIMITS = ("minutes", "decisions", "updates", "target_ratio", "patience")
 """Settings that say when a run ends. A resumed run may have others; all else stays as it was."""
 
@@ -59,7 +62,10 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     """A training run: the workload, the cluster, who acts, how long, and how it learns."""
 
     workload: str = "synthetic"
-    """What jobs are drawn from: synthetic, tpch:DIR or a .jobs.jsonl file."""
+    """What jobs are drawn from: synthetic, tpch:DIR or files, such as a log."""
+    part: Part = "train"
+    """Which jobs of a file to train on: train, the first 80 %, which leaves the rest for tests; or
+    all, of a file that was divided before."""
     executors: int | tuple[int, ...] = EXECUTORS
     """Executors in each simulated cluster. Several numbers: one policy for clusters of all these
     sizes, under each of the mean times between arrivals."""
@@ -67,8 +73,10 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     """Seconds an executor needs to change jobs."""
     jobs: int = 50
     """Jobs in an episode."""
-    interarrival_s: float | tuple[float, ...] = INTERARRIVAL_S
-    """Mean seconds between two arrivals; 0: all jobs at once. Several numbers: as for executors."""
+    interarrival_s: float | tuple[float, ...] | None = None
+    """Mean seconds between two random arrivals; 0: all jobs at once. Several numbers: as for
+    executors. Unless given, an episode is so many jobs of the file in a row, with their own
+    arrivals; jobs of no file arrive every 25 s."""
     objective: str = "mean"
     """What to make small: mean, weighted, tail (job completion times), slowdown or makespan."""
     weights: dict[str, float] = {}  # noqa: RUF012  # msgspec copies it for every instance
@@ -108,8 +116,10 @@ class TrainConfig(Config, frozen=True, kw_only=True):
         for executors, interarrival_s in self.cells:
             if executors < 1:
                 raise ConfigError(f"executors is {executors}; expected 1 or more")
-            if not 0 <= interarrival_s < float("inf"):
+            if interarrival_s is not None and not 0 <= interarrival_s < float("inf"):
                 raise ConfigError(f"interarrival_s is {interarrival_s}; expected 0 or more")
+        if self.part not in get_args(Part):
+            raise ConfigError(f"part is {self.part!r}; there are {', '.join(get_args(Part))}")
         if not self.cells:
             raise ConfigError("executors and interarrival_s need a value each")
         if self.objective not in OBJECTIVES:
@@ -161,9 +171,9 @@ class TrainConfig(Config, frozen=True, kw_only=True):
         return float("inf") if limited else DEFAULT_MINUTES * 60
 
     @property
-    def cells(self) -> tuple[tuple[int, float], ...]:
+    def cells(self) -> tuple[tuple[int, float | None], ...]:
         """Every combination of executors and mean seconds between arrivals."""
         sizes = self.executors if isinstance(self.executors, tuple) else (self.executors,)
-        gaps = self.interarrival_s
-        gaps = gaps if isinstance(gaps, tuple) else (gaps,)
+        given = self.interarrival_s
+        gaps = given if isinstance(given, tuple) else (given,)
         return tuple((executors, gap) for executors in sizes for gap in gaps)

@@ -398,6 +398,7 @@ class _Loop:
             "messages": config.messages,
             "layout": fingerprint(config.messages),
             "workload": config.workload,
+            "part": config.part,
             "executors": config.executors,
             "move_delay_s": config.move_delay_s,
             "jobs": config.jobs,

@@ -1,8 +1,9 @@
 """Validation: how the policy does, while it is trained, on job lists that it is not trained on.
 
-The lists are fixed, the same for every seed of training, and drawn from the workload's training
-jobs by a random stream of their own: what `ganger evaluate` draws stays unseen by every choice that
-training makes. Each cell of the run has lists of its own; ratios are means over cells.
+The lists are fixed, the same for every seed of training, and made of the workload's training jobs:
+random ones by a random stream of their own, those of a log windows spread evenly over it. What
+`ganger evaluate` draws stays unseen by every choice that training makes. Each cell of the run has
+lists of its own; ratios are means over cells.
 """
 
 import time
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.evaluation.compare import BASELINE, ratio_to_fair
+from ganger.evaluation.compare import BASELINE, ratio_to
 from ganger.evaluation.episodes import JobLists, ListedJobs
 from ganger.evaluation.metrics import dag_slowdown
 from ganger.policy.scheduler import PolicyScheduler
@@ -83,7 +84,7 @@ class Validator:
         config: TrainConfig,
         source: JobSource,
         executors: int,
-        interarrival_s: float,
+        interarrival_s: float | None,
         give_up: Callable[[], bool],
     ) -> _CellLists | None:
         lists = JobLists(
@@ -93,18 +94,19 @@ class Validator:
             interarrival_s=interarrival_s,
             seed=_SEED,
             stream=Stream.VALIDATION,
-            split="train",
+            split=config.part,
             weights=config.weights,
         )
-        jobs = lists.jobs_of(range(_LISTS))
+        indices = lists.first(_LISTS)
+        jobs = lists.jobs_of(indices)
         contenders = [BASELINE, *map(parse_scheduler, HEURISTICS)]
-        jct_s = np.empty((len(contenders), _LISTS, config.jobs))
+        jct_s = np.empty((len(contenders), len(indices), config.jobs))
         for k, contender in enumerate(contenders):
             if give_up():
                 return None
-            jct_s[k] = lists.all_jct_s([contender], range(_LISTS))[0]
+            jct_s[k] = lists.all_jct_s([contender], indices)[0]
         figures = own_figures(config.objective, jct_s, jobs)
-        best = 1 + int(np.argmin([ratio_to_fair(own, figures[0]).mean() for own in figures[1:]]))
+        best = 1 + int(np.argmin([ratio_to(own, figures[0]).mean() for own in figures[1:]]))
         self.heuristics.append(HEURISTICS[best - 1])
         return _CellLists(lists, jobs, figures[0], figures[best])
 
@@ -130,15 +132,16 @@ class Validator:
         to_heuristic = np.empty_like(to_fair)
         for k, cell in enumerate(self._cells):
             state = cell.lists.new_state()
-            jct_s = np.empty((len(modes), _LISTS, cell.lists.jobs))
-            for index in range(_LISTS):
+            indices = cell.lists.first(_LISTS)
+            jct_s = np.empty((len(modes), len(indices), cell.lists.jobs))
+            for index in indices:
                 if give_up():
                     return None
                 for m, mode in enumerate(modes):
                     jct_s[m, index] = cell.lists.jct_s(state, mode, index)
             for m, own in enumerate(own_figures(self._objective, jct_s, cell.jobs)):
-                to_fair[m, k] = ratio_to_fair(own, cell.fair).mean()
-                to_heuristic[m, k] = ratio_to_fair(own, cell.heuristic).mean()
+                to_fair[m, k] = ratio_to(own, cell.fair).mean()
+                to_heuristic[m, k] = ratio_to(own, cell.heuristic).mean()
         argmax, sampled = to_fair.mean(axis=1).tolist()
         better = int(sampled < argmax)
         seconds = time.perf_counter() - begin

@@ -9,7 +9,7 @@ come between FORMAT and the colon, as in FORMAT,option=value:PATH.
 import glob
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,11 +29,13 @@ from ganger.workload.readers.opening import STDIN, expand
 from ganger.workload.readers.tpch import SIZES, Profiles, read_profiles
 from ganger.workload.synthetic import synthetic_stages
 
-Split = Literal["train", "test"]
+Split = Literal["train", "test", "all"]
 Templates = tuple[tuple[Stage, ...], ...]
 
 SPECS = f"synthetic, synthetic:seed=N, tpch:DIR, PATH, or FORMAT:PATH with {', '.join(READERS)}"
 SYNTHETIC_TEMPLATES = 512
+INTERARRIVAL_S = 25.0
+"""Mean time between arrivals of jobs that have none of their own, unless another is given."""
 
 
 class JobSource(Protocol):
@@ -58,7 +60,12 @@ class SyntheticSource:
         return "synthetic" if self.seed == 0 else f"synthetic:seed={self.seed}"
 
     def templates(self, split: Split) -> Templates:
-        return self._train if split == "train" else self._test
+        match split:
+            case "train":
+                return self._train
+            case "test":
+                return self._test
+        return self._train + self._test
 
     @cached_property
     def _train(self) -> Templates:
@@ -98,6 +105,17 @@ class FileSource:
         """The whole trace, with its own arrivals."""
         return self.trace
 
+    def part(self, split: Split) -> tuple[Job, ...]:
+        """The jobs of a split, by arrival."""
+        jobs = self.trace.jobs
+        cut = len(jobs) * 4 // 5
+        part = {"train": jobs[:cut], "test": jobs[cut:], "all": jobs}[split]
+        if not part:
+            raise WorkloadError(
+                f"{self.name}: {len(jobs)} jobs leave none to {split} with; expected 2 or more"
+            )
+        return part
+
     def templates(self, split: Split) -> Templates:
         return tuple(job.stages for job in self._distinct(split))
 
@@ -106,14 +124,22 @@ class FileSource:
         return tuple(job.user for job in self._distinct(split))
 
     def _distinct(self, split: Split) -> list[Job]:
-        jobs = self.trace.jobs
-        cut = len(jobs) * 4 // 5
-        part = jobs[:cut] if split == "train" else jobs[cut:]
-        if not part:
-            raise WorkloadError(
-                f"{self.name}: {len(jobs)} jobs leave none to {split} with; expected 2 or more"
-            )
-        return list({(id(job.stages), job.user): job for job in part}.values())
+        return list({(id(job.stages), job.user): job for job in self.part(split)}.values())
+
+
+def arrivals_of(
+    source: JobSource, split: Split, interarrival_s: float | None
+) -> float | tuple[Job, ...]:
+    """How jobs arrive in job lists: at random, so many seconds apart, or as these jobs do.
+
+    Args:
+        interarrival_s: what was asked for; None: a file's own arrivals, where it is a file.
+    """
+    if interarrival_s is None:
+        return source.part(split) if isinstance(source, FileSource) else INTERARRIVAL_S
+    if not 0.0 <= interarrival_s < math.inf:
+        raise WorkloadError(f"interarrival_s is {interarrival_s}; expected 0 or more")
+    return float(interarrival_s)
 
 
 def template_users(source: JobSource, split: Split) -> tuple[str | None, ...]:
@@ -127,6 +153,11 @@ def template_weights(source: JobSource, split: Split, weights: Mapping[str, floa
     """What each template of the source weighs: as much as its user, and 1 unless that is given."""
     users = template_users(source, split)
     return [1.0 if user is None else weights.get(user, 1.0) for user in users]
+
+
+def job_weights(jobs: Iterable[Job], weights: Mapping[str, float]) -> list[float]:
+    """What each job weighs: as much as its user, and 1 unless that is given."""
+    return [1.0 if job.user is None else weights.get(job.user, 1.0) for job in jobs]
 
 
 def load_source(spec: str, *, strict: bool = False) -> JobSource:

@@ -47,7 +47,7 @@ class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def verdicts(jobs: Sequence[Job], executors: int) -> list[Verdict]:
     """Everything to be said of jobs, sorted by arrival, on a cluster; worst first."""
-    found = _never_fit(((job.id, job.stages) for job in jobs), executors)
+    found = never_fit(((job.id, job.stages) for job in jobs), executors)
     load = offered_load(jobs, executors)
     if load is not None:
         found += _overload(load, executors)
@@ -58,7 +58,7 @@ def template_verdicts(
     templates: Sequence[tuple[Stage, ...]], executors: int, interarrival_s: float
 ) -> list[Verdict]:
     """Everything to be said of random jobs on a cluster; templates are named by their index."""
-    found = _never_fit(((f"template {i}", stages) for i, stages in enumerate(templates)), executors)
+    found = never_fit(((f"template {i}", stages) for i, stages in enumerate(templates)), executors)
     if interarrival_s > 0 and templates:
         mean_s = math.fsum(map(measured_work_s, templates)) / len(templates)
         found += _overload(mean_s / (interarrival_s * executors), executors)
@@ -74,6 +74,19 @@ def refuse_misfits(found: Iterable[Verdict]) -> None:
     for verdict in found:
         if verdict.severity == "error":
             raise WorkloadError(verdict.message)
+
+
+def without_misfits(jobs: Sequence[Job], executors: int) -> tuple[Job, ...]:
+    """The jobs less those that can never run.
+
+    Raises:
+        WorkloadError: if that is all of them.
+    """
+    found = never_fit(((job.id, job.stages) for job in jobs), executors)
+    unfit = {misfit.job for verdict in found for misfit in verdict.misfits}
+    if jobs and len(unfit) == len(jobs):
+        refuse_misfits(found)
+    return tuple(job for job in jobs if job.id not in unfit)
 
 
 def offered_load(jobs: Sequence[Job], executors: int) -> float | None:
@@ -110,7 +123,8 @@ def measured_task_s(stage: Stage) -> float:
     return task_estimate_s(stage)
 
 
-def _never_fit(jobs: Iterable[tuple[str, tuple[Stage, ...]]], executors: int) -> list[Verdict]:
+def never_fit(jobs: Iterable[tuple[str, tuple[Stage, ...]]], executors: int) -> list[Verdict]:
+    """The verdict on jobs, with their names, that ask for more executors at once than there are."""
     misfits = []
     for name, stages in jobs:
         for stage in stages:
