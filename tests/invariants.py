@@ -216,7 +216,9 @@ def validate(state, table):
             waiting += bool(waits and j < clock["arrived"])
             offered = clock["on_offer"] if clock["gang_round"] else 0
             if stage["gang"] and j < clock["arrived"]:
-                assert engine.is_schedulable(state, s) == (waits and stage["tasks"] <= offered)
+                fits = engine.serves(state, clock["offered_kind"], s)
+                fits &= bool(stage["tasks"] <= offered)
+                assert engine.is_schedulable(state, s) == (waits and fits)
         to_it = sum(moving[int(job["first_stage"]) + k] for k in range(job["stages"]))
         assert job["executors"] == bound[j]
         assert job["supply"] == bound[j] + to_it + from_elsewhere[j]
@@ -228,7 +230,7 @@ def validate(state, table):
         assert np.isnan(job["finish_s"]) or job["finished_stages"] == job["stages"]
         choosable += int(job["schedulable"])
     assert clock["schedulable"] == choosable
-    assert clock["waiting"] == waiting
+    assert clock["waiting"] == waiting + (clock["kinds"] > 0)
     assert not clock["gang_round"] or (clock["on_offer"] and clock["source_job"] == -1)
 
     spent = sum(
@@ -241,6 +243,8 @@ def validate(state, table):
         source = engine.source_of_executor(state, hand[-1])
         assert clock["source_job"] == engine.job_of_source(state, source)
         assert all(engine.source_of_executor(state, e) == source for e in hand)
+        if clock["kinds"]:
+            assert all(state.executors[e]["kind"] == clock["offered_kind"] for e in hand)
         assert clock["on_offer"] <= executors
 
 
@@ -280,6 +284,12 @@ def check_timeline(cluster, workload, result):
             delay_s = cluster.move_delay_s if line[3] != job and not gang else 0.0
             assert line[0] >= finish_s + delay_s, "an executor did two things at a time"
             finish_s, job = line[1], -1 if gang else line[3]  # it belongs to nobody after a gang
+
+    if cluster.classes:
+        class_of = [given for given in cluster.classes for _ in range(given.count)]
+        for line in lines:
+            asked = ordered[line["job"]][line["stage"]].demand
+            assert class_of[line["executor"]].serves(asked), "an executor too small for its task"
 
     for j, stages in enumerate(ordered):
         for k, stage in enumerate(stages):

@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from ganger.evaluation import Row
+    from ganger.simulator.cluster import Cluster
     from ganger.simulator.simulate import CompiledScheduler, Result
     from ganger.workload import JobSource, Workload
     from ganger.workload import Split as SplitName
+    from ganger.workload.classes import ExecutorClass
     from ganger.workload.inspection import Distribution, Inspection
     from ganger.workload.verdicts import Verdict
 
@@ -69,6 +71,8 @@ class Simulate:
     """Mean seconds between two arrivals of random jobs; 25 unless given."""
     executors: int = EXECUTORS
     """Task slots of the cluster."""
+    classes: Annotated[tuple[str, ...], arg(metavar="[NAME:COUNT:cores=C,memory=M ...]")] = ()
+    """Executors of several sizes instead; a stage runs on those that meet its demand."""
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     """Seconds an executor needs to change jobs."""
     scheduler: str = "fair"
@@ -92,15 +96,18 @@ class Simulate:
     """Print one JSON object."""
 
     def run(self) -> None:
-        from ganger.simulator.simulate import Cluster, simulate
+        from ganger.simulator.cluster import cluster_of
+        from ganger.simulator.simulate import simulate
         from ganger.warmup import compile_notice
+        from ganger.workload.classes import parse_class
 
-        cluster = Cluster(executors=self.executors, move_delay_s=self.move_delay_s)
+        classes = tuple(map(parse_class, self.classes))
+        cluster = cluster_of(classes, executors=self.executors, move_delay_s=self.move_delay_s)
         if self.scheduler == "replay":
-            self._replay(cluster.executors)
+            self._replay(cluster)
             return
         scheduler = self._scheduler()
-        workload, rejected = self._workload()
+        workload, rejected = self._workload(cluster)
         with compile_notice():
             result = simulate(
                 cluster,
@@ -115,7 +122,7 @@ class Simulate:
             _write_timeline(self.timeline, workload, result)
         self._print(str(scheduler), workload, result)
 
-    def _replay(self, executors: int) -> None:
+    def _replay(self, cluster: "Cluster") -> None:
         from ganger.evaluation import log_error, recorded_part, replay
 
         if self.timeline is not None or self.sample or self.plan or self.kill_at_limit:
@@ -123,9 +130,9 @@ class Simulate:
                 "replay runs no scheduler; leave out --timeline, --sample, --plan and "
                 "--kill-at-limit"
             )
-        everything, rejected = self._workload()
+        everything, rejected = self._workload(cluster)
         workload = recorded_part(everything)
-        result = replace(replay(workload, executors=executors), rejected=rejected)
+        result = replace(replay(workload, executors=cluster.executors), rejected=rejected)
         log = msgspec.to_builtins(log_error(workload, result))
         log["not_recorded"] = len(everything.jobs) - len(workload.jobs)
         if self.json:
@@ -146,7 +153,7 @@ class Simulate:
 
         figures = {
             "workload": self.workload,
-            "executors": self.executors,
+            "executors": result.executors,
             "scheduler": scheduler,
             "seed": self.seed,
         } | result.summary()
@@ -178,7 +185,7 @@ class Simulate:
             "replay and the paths of training runs"
         )
 
-    def _workload(self) -> "tuple[Workload, int]":
+    def _workload(self, cluster: "Cluster") -> "tuple[Workload, int]":
         """The jobs to run, and how many were left out."""
         from ganger.workload import FileSource, job_list_workload, random_workload
         from ganger.workload.sources import INTERARRIVAL_S
@@ -190,14 +197,14 @@ class Simulate:
                 raise ConfigError(
                     "--job-list says which jobs arrive when; leave out --jobs and --interarrival"
                 )
-            return self._fitting(job_list_workload(source, self.job_list))
+            return self._fitting(job_list_workload(source, self.job_list), cluster)
         if isinstance(source, FileSource) and self.jobs is None:
             if drawn:
                 raise ConfigError("--interarrival is for random jobs; say how many with --jobs")
-            return self._fitting(source.workload())
+            return self._fitting(source.workload(), cluster)
         interarrival_s = INTERARRIVAL_S if self.interarrival_s is None else self.interarrival_s
-        source, _ = _fitting(source, self.executors, self.reject_unfit)
-        _check(source, "test", self.executors, interarrival_s)
+        source, _ = _fitting(source, cluster.executors, self.reject_unfit, cluster.classes)
+        _check(source, "test", cluster.executors, interarrival_s, classes=cluster.classes)
         workload = random_workload(
             source,
             jobs=_DEFAULTS.jobs if self.jobs is None else self.jobs,
@@ -206,16 +213,19 @@ class Simulate:
         )
         return workload, 0
 
-    def _fitting(self, workload: "Workload") -> "tuple[Workload, int]":
+    def _fitting(self, workload: "Workload", cluster: "Cluster") -> "tuple[Workload, int]":
         """The workload after the verdict, and how many of its jobs were left out."""
         from ganger.workload import FileSource
         from ganger.workload.verdicts import verdicts
 
         source, rejected = _fitting(
-            FileSource(self.workload, workload), self.executors, self.reject_unfit
+            FileSource(self.workload, workload),
+            cluster.executors,
+            self.reject_unfit,
+            cluster.classes,
         )
         assert isinstance(source, FileSource)
-        _tell(verdicts(source.trace.jobs, self.executors))
+        _tell(verdicts(source.trace.jobs, cluster.executors, cluster.classes))
         return source.trace, rejected
 
 
@@ -459,6 +469,8 @@ class Evaluate:
     """Of the job lists and of the task durations."""
     executors: Annotated[int | None, _optional("N")] = None
     """Task slots of the cluster; as in training unless given, and 50 without a run."""
+    classes: Annotated[tuple[str, ...], arg(metavar="[NAME:COUNT:cores=C,memory=M ...]")] = ()
+    """Executors of several sizes instead; a stage runs on those that meet its demand."""
     jobs: Annotated[int | None, _optional("N")] = None
     """Jobs in a list; as in training unless given. Without a run, 256 of a file and 50 else."""
     interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
@@ -481,6 +493,7 @@ class Evaluate:
         from ganger.schedulers import Fcfs, parse_scheduler
         from ganger.warmup import compile_notice, compile_planning, compile_policy
         from ganger.workload import FileSource
+        from ganger.workload.classes import parse_class
 
         policy = None if self.run_directory is None else read_policy(self.run_directory)
         if self.plan and policy is None:
@@ -501,8 +514,11 @@ class Evaluate:
                 raise ConfigError(
                     f"this policy was trained for {name} {several}; say which with {flag}"
                 )
+        classes = tuple(map(parse_class, self.classes))
+        if classes:
+            settings["executors"] = sum(given.count for given in classes)
         source, rejected = _fitting(
-            _load(settings["workload"]), settings["executors"], self.reject_unfit
+            _load(settings["workload"]), settings["executors"], self.reject_unfit, classes
         )
         file = isinstance(source, FileSource)
         if file and self.workload and self.interarrival_s is None:
@@ -517,7 +533,9 @@ class Evaluate:
         jobs = settings["jobs"] if policy or self.jobs else _list_jobs(own)
         if self.whole:
             jobs = 1  # and more
-        jobs = _check(source, part, settings["executors"], settings["interarrival_s"], jobs)
+        jobs = _check(
+            source, part, settings["executors"], settings["interarrival_s"], jobs, classes
+        )
         baseline = parse_scheduler(self.baseline) if self.baseline else baseline_of(source, part)
         batch = isinstance(baseline_of(source, part), Fcfs)
         contenders = parse_contenders(self.against or (_BATCH if batch else _SHARING))
@@ -545,6 +563,7 @@ class Evaluate:
                 source,
                 contenders,
                 executors=settings["executors"],
+                classes=classes,
                 jobs=None if self.whole else jobs,
                 interarrival_s=settings["interarrival_s"],
                 move_delay_s=settings["move_delay_s"],
@@ -564,7 +583,12 @@ class Evaluate:
             about: dict[str, Any] = {"run": None, "checkpoint_step": None}
             if policy is not None:
                 about = {"run": str(self.run_directory), "checkpoint_step": policy.step}
-            about |= settings | {"part": part, "jobs": jobs, "arrivals": arrivals}
+            about |= settings | {
+                "classes": self.classes,
+                "part": part,
+                "jobs": jobs,
+                "arrivals": arrivals,
+            }
             about |= {"episodes": self.episodes, "seed": self.seed, "baseline": str(baseline)}
             about |= {"rejected": rejected, "kill_at_limit": self.kill_at_limit}
             _print_json(about | {"rows": msgspec.to_builtins(rows)})
@@ -722,7 +746,7 @@ class Warmup:
 
         steps: list[tuple[str, Callable[[], None]]] = [
             ("simulator and heuristics", warmup.compile_heuristics),
-            ("batch heuristics", warmup.compile_batch),
+            ("batch, packing heuristics", warmup.compile_batch),
             ("policy", warmup.compile_policy),
             ("planning", warmup.compile_planning),
             ("schedulers in Python", warmup.compile_protocol),
@@ -896,7 +920,9 @@ def _check_out(path: Path) -> None:
         raise ConfigError(f"{path}: expected a name that ends in {' or '.join(SUFFIXES)}")
 
 
-def _fitting(source: "JobSource", executors: int, reject: bool) -> "tuple[JobSource, int]":
+def _fitting(
+    source: "JobSource", executors: int, reject: bool, classes: "Sequence[ExecutorClass]" = ()
+) -> "tuple[JobSource, int]":
     """The source without the jobs that can never run, if they are to be left out; how many."""
     from ganger.workload import FileSource, Workload
     from ganger.workload.verdicts import without_misfits
@@ -904,7 +930,7 @@ def _fitting(source: "JobSource", executors: int, reject: bool) -> "tuple[JobSou
     if not reject or not isinstance(source, FileSource):
         return source, 0
     every = source.trace.jobs
-    jobs = without_misfits(every, executors)
+    jobs = without_misfits(every, executors, classes)
     if rejected := len(every) - len(jobs):
         print(
             f"ganger: {rejected:,} of {len(every):,} jobs left out: they can never run on "
@@ -926,6 +952,7 @@ def _check(
     executors: int | Sequence[int],
     interarrival_s: float | Sequence[float] | None,
     jobs: int = 1,
+    classes: "Sequence[ExecutorClass]" = (),
 ) -> int:
     """The verdict on job lists: of several clusters or loads, the one that is hardest to meet.
 
@@ -940,9 +967,9 @@ def _check(
     between_s = min(interarrival_s) if isinstance(interarrival_s, Sequence) else interarrival_s
     arrivals = arrivals_of(source, split, between_s)
     if not isinstance(arrivals, tuple):
-        _tell(template_verdicts(source.templates(split), least, arrivals))
+        _tell(template_verdicts(source.templates(split), least, arrivals, classes))
         return jobs
-    _tell(verdicts(arrivals, least))
+    _tell(verdicts(arrivals, least, classes))
     if jobs > len(arrivals):
         print(
             f"ganger: a list has {len(arrivals)} jobs, not {jobs}: there are no more to "

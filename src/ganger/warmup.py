@@ -18,7 +18,7 @@ from ganger.evaluation import evaluate
 from ganger.planning import PlanningScheduler
 from ganger.policy.layout import aligned_zeros, vector_size
 from ganger.policy.scheduler import PolicyScheduler
-from ganger.schedulers import Fair, Fcfs
+from ganger.schedulers import Drf, Fair, Fcfs
 from ganger.simulator.observation import Decision, Observation
 from ganger.simulator.simulate import Cluster, CompiledScheduler, simulate
 from ganger.workload import FileSource, Job, Pool, Stage, Workload
@@ -45,8 +45,8 @@ def compile_heuristics() -> None:
 
 
 def compile_batch() -> None:
-    """The schedulers of batch jobs."""
-    _run(Fcfs(backfill="easy"))
+    """The schedulers of batch jobs, and those that look at sizes."""
+    _run(Fcfs(backfill="easy"), Drf())
 
 
 def compile_protocol() -> None:

@@ -19,6 +19,7 @@ from ganger.evaluation.metrics import (
 )
 from ganger.schedulers import Fair, Fcfs, Heuristic, parse_scheduler, spellings
 from ganger.simulator.simulate import Cluster, CompiledScheduler
+from ganger.workload.classes import ExecutorClass
 from ganger.workload.sources import JobSource, Split
 
 BASELINE = Fair()
@@ -106,6 +107,7 @@ def evaluate(
     interarrival_s: float | None,
     episodes: int,
     seed: int,
+    classes: Sequence[ExecutorClass] = (),
     move_delay_s: float = 2.0,
     split: Split = "test",
     weights: Mapping[str, float] | None = None,
@@ -122,6 +124,7 @@ def evaluate(
         jobs: per list; None: all of the log's, as one list.
         interarrival_s: mean time between random arrivals. None: the lists of a log are windows of
             it, with its own arrivals; any other jobs arrive every 25 s on average.
+        classes: of the executors, whose counts sum to them; none: all meet every demand.
         episodes: job lists; of a log, at most as many as share no job.
         split: which of the jobs.
         weights: of users, for the weighted mean completion time; of any other user, 1.
@@ -137,7 +140,7 @@ def evaluate(
     ]
     lists = JobLists(
         source,
-        cluster=Cluster(executors=executors, move_delay_s=move_delay_s),
+        cluster=Cluster(executors=executors, move_delay_s=move_delay_s, classes=tuple(classes)),
         jobs=jobs,
         interarrival_s=interarrival_s,
         seed=seed,

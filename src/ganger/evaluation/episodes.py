@@ -112,7 +112,8 @@ class JobLists:
         self._kill_at_limit = kill_at_limit
         self._log: tuple[Job, ...] = ()
         if isinstance(arrivals, tuple):
-            refuse_misfits(never_fit(((j.id, j.stages) for j in arrivals), cluster.executors))
+            named = ((job.id, job.stages) for job in arrivals)
+            refuse_misfits(never_fit(named, cluster.executors, cluster.classes))
             self._log = arrivals
             self.jobs = len(arrivals) if jobs is None else jobs
             self._starts = window_starts(len(arrivals), self.jobs)
@@ -126,7 +127,7 @@ class JobLists:
             return
         if jobs is None:
             raise SimulationError("random lists end nowhere; say how many jobs they have")
-        refuse_misfits(template_verdicts(templates, cluster.executors, 0.0))
+        refuse_misfits(template_verdicts(templates, cluster.executors, 0.0, cluster.classes))
         self.jobs, self.interarrival_s, self._starts = jobs, arrivals, []
         builder = TableBuilder()
         # Templates may be equal, and are then stored once: keep the source's own numbering.
@@ -186,6 +187,7 @@ class JobLists:
             durations,
         )
         state.clock[0]["kill_at_limit"] = self._kill_at_limit
+        self.cluster.prepare(state, self.table)
         scheduler.run(state, self.table, streams.key(self.seed, Stream.SCHEDULER, index))
         jct_s: NDArray[np.float64] = state.jobs["finish_s"] - arrivals_s
         if unfinished := int(np.isnan(jct_s).sum()):

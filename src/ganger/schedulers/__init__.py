@@ -9,6 +9,7 @@ import msgspec
 
 from ganger.errors import SchedulerError
 from ganger.schedulers.cpf import CriticalPathFirst
+from ganger.schedulers.drf import Drf
 from ganger.schedulers.fair import Fair
 from ganger.schedulers.fcfs import Fcfs
 from ganger.schedulers.fifo import Fifo
@@ -19,6 +20,7 @@ from ganger.schedulers.random import Random
 from ganger.schedulers.saf import Saf
 from ganger.schedulers.sjf import Ljf, Sjf
 from ganger.schedulers.srpt import Srpt
+from ganger.schedulers.tetris import Tetris
 from ganger.schedulers.utility import Unicep, Wfp3
 from ganger.schedulers.wfair import WeightedFair
 
@@ -29,6 +31,7 @@ __all__ = [
     "F4",
     "SCHEDULERS",
     "CriticalPathFirst",
+    "Drf",
     "Fair",
     "Fcfs",
     "Fifo",
@@ -39,6 +42,7 @@ __all__ = [
     "Saf",
     "Sjf",
     "Srpt",
+    "Tetris",
     "Unicep",
     "WeightedFair",
     "Wfp3",
@@ -53,6 +57,8 @@ SCHEDULERS: dict[str, type[Heuristic]] = {
     "wfair": WeightedFair,
     "srpt": Srpt,
     "cpf": CriticalPathFirst,
+    "drf": Drf,
+    "tetris": Tetris,
     "kshortest": KShortest,
     "random": Random,
     "fcfs": Fcfs,

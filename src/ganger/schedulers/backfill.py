@@ -30,7 +30,7 @@ from ganger.schedulers.profile import (
     write_profile,
     write_releases,
 )
-from ganger.simulator.engine import advance, decide, decline, is_schedulable
+from ganger.simulator.engine import advance, decide, decline, is_schedulable, serves
 from ganger.simulator.state import State
 from ganger.structs import ArrayStruct
 
@@ -99,6 +99,7 @@ def _queue_up(state, table, queue):
             stage = state.stages[s]
             if stage.gang == 1:
                 waits = stage.saturated == 0 and stage.unfinished_parents == 0
+                waits = waits and serves(state, clock.offered_kind, s)
             else:
                 waits = is_schedulable(state, s)
             if waits:

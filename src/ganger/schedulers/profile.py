@@ -29,16 +29,30 @@ def planned_s(state, table, s):
 
 
 @compiled
+def _alike(state):
+    """Executors of the class on offer."""
+    clock = state.clock[0]
+    if clock.kinds == 0:
+        return np.int64(clock.executors)
+    count = np.int64(0)
+    for e in range(clock.executors):
+        if state.executors[e].kind == clock.offered_kind:
+            count += 1
+    return count
+
+
+@compiled
 def write_releases(state, table, end_s, count):
     """When busy executors are expected back: entry i is count[i] executors at end_s[i].
 
     A gang ends when it has run as long as was asked for. All other executors of a job come back
     together, when they would have done what is left of its stages; a guess. Those that are nowhere
-    else, as they were promised a moment ago, come back last. Returns the number of entries.
+    else, as they were promised a moment ago, come back last. Of executor classes, only the one on
+    offer counts, and all of it that runs no gang comes back last. Returns the number of entries.
     """
     clock = state.clock[0]
     entries = 0
-    missing = np.int64(clock.executors) - clock.on_offer
+    missing = _alike(state) - clock.on_offer
     latest_s = clock.now + _OVERDUE_S
     for a in range(clock.active):
         job = state.jobs[state.active[a]]
@@ -51,6 +65,8 @@ def write_releases(state, table, end_s, count):
                 running = stage.launched - stage.finished
                 work_s += stage.estimate_s * ((stage.tasks - stage.launched) + 0.5 * running)
             elif stage.finished < stage.launched:
+                if state.executors[stage.lead].kind != clock.offered_kind:
+                    continue
                 end = state.executors[stage.lead].started_s + planned_s(state, table, s)
                 end_s[entries] = end if end > clock.now else clock.now + _OVERDUE_S
                 count[entries] = stage.tasks
@@ -58,7 +74,7 @@ def write_releases(state, table, end_s, count):
                 missing -= stage.tasks
                 others -= stage.tasks
                 entries += 1
-        if others > 0:
+        if others > 0 and clock.kinds == 0:
             end_s[entries] = clock.now + max(work_s / others, _OVERDUE_S)
             count[entries] = others
             latest_s = max(latest_s, end_s[entries])

@@ -16,6 +16,7 @@ from ganger.simulator.table import FRESH
 from ganger.streams import derive
 
 NAN = math.nan
+MAX_CLASSES = 30  # bits of a stage's `refuses`
 
 
 # ---------------------------------------------------- events: a heap by (time, sequence)
@@ -82,6 +83,12 @@ def demand(state, s):
 
 
 @compiled
+def serves(state, kind, s):
+    """Whether executors of a class meet the stage's demand."""
+    return (state.stages[s].refuses >> kind) & 1 == 0
+
+
+@compiled
 def is_schedulable(state, s):
     """Whether a decision may choose the stage now."""
     stage, clock = state.stages[s], state.clock[0]
@@ -89,6 +96,7 @@ def is_schedulable(state, s):
         stage.saturated == 1
         or stage.unsaturated_parents > 0
         or stage.chosen == clock.scheduling_round
+        or (stage.refuses >> clock.offered_kind) & 1 == 1
     ):
         return False
     return stage.gang == 0 or (
@@ -137,6 +145,8 @@ def _update_saturation(state, table, s):
     clock, job = state.clock[0], state.jobs[stage.job]
     change = -1 if saturated == 1 else 1
     job.unsaturated += change
+    if clock.kinds > 0:  # it, or a child of it, may want executors that idle
+        clock.news = 1
     if stage.unsaturated_parents == 0:
         job.schedulable += change
         clock.schedulable += change
@@ -376,27 +386,56 @@ def _end_gang(state, table, s):
 
 
 @compiled
-def _has_no_use(state, j):
-    """Whether a job can use no executor before some gang of it has started: all of them idle."""
+def _has_no_use(state, j, kind):
+    """Whether a job can use no executor of a class before another of its stages has started.
+
+    All of its executors idle then, and what it could go on with is a gang or asks for another
+    class.
+    """
     job = state.jobs[j]
     for s in range(job.first_stage, job.first_stage + job.stages):
         stage = state.stages[s]
         if stage.launched > stage.finished or stage.moving > 0:
             return False
-        if stage.gang == 0 and stage.unfinished_parents == 0 and stage.launched < stage.tasks:
+        if (
+            stage.gang == 0
+            and stage.unfinished_parents == 0
+            and stage.launched < stage.tasks
+            and serves(state, kind, s)
+        ):
             return False
     return True
 
 
 @compiled
+def _may_serve(state, j, kind):
+    """Whether the job has tasks left to start that executors of a class may run."""
+    job = state.jobs[j]
+    if state.clock[0].kinds == 0:
+        return job.exhausted_stages < job.stages
+    for s in range(job.first_stage, job.first_stage + job.stages):
+        if state.stages[s].launched < state.stages[s].tasks and serves(state, kind, s):
+            return True
+    return False
+
+
+@compiled
 def _release(state, j):
     """Executors that idle in the job's pool without use for it go to the common pool."""
-    pool = pool_of_job(state, j)
-    if state.clock[0].waiting > 0 and state.sources[pool].pool >= 0 and _has_no_use(state, j):
-        while state.sources[pool].pool >= 0:
-            e = np.int64(state.sources[pool].pool)
+    clock = state.clock[0]
+    e = np.int64(state.sources[pool_of_job(state, j)].pool)
+    if clock.waiting == 0 or e < 0:
+        return
+    # Without classes the answer is the same for all.
+    if clock.kinds == 0 and not _has_no_use(state, j, 0):
+        return
+    while e >= 0:
+        following = np.int64(state.executors[e].next)
+        kind = state.executors[e].kind
+        if clock.kinds == 0 or not _may_serve(state, j, kind) or _has_no_use(state, j, kind):
             _leave_pool(state, e)
             _enter_pool(state, e, common_pool(state))
+        e = following
 
 
 # ---------------------------------------------------------------- commitments: promised executors
@@ -409,6 +448,7 @@ def _commit(state, table, source, s, count):
     clock.free_commitment = commitment.next
     commitment.stage = s
     commitment.count = count
+    commitment.kind = clock.offered_kind
     commitment.next = -1
     queue = state.sources[source]
     if queue.first < 0:
@@ -425,15 +465,34 @@ def _commit(state, table, source, s, count):
 
 
 @compiled
-def _take_commitment(state, source):
-    """Take one executor's promise off the queue: its stage, or -1; saturation is not updated."""
+def _is_promised(state, source, kind):
+    """Whether a source has promised executors of a class."""
+    c = state.sources[source].first
+    while c >= 0 and state.commitments[c].kind != kind:
+        c = state.commitments[c].next
+    return c >= 0
+
+
+@compiled
+def _take_commitment(state, source, kind):
+    """Take one executor's promise, the first to its class; its stage, or -1.
+
+    Saturation is not updated.
+    """
     clock, queue = state.clock[0], state.sources[source]
-    c = queue.first
+    before, c = -1, queue.first
+    while state.commitments[c].kind != kind:
+        before, c = c, state.commitments[c].next
     commitment = state.commitments[c]
     s = np.int64(commitment.stage)
     commitment.count -= 1
     if commitment.count == 0:
-        queue.first = commitment.next
+        if before < 0:
+            queue.first = commitment.next
+        else:
+            state.commitments[before].next = commitment.next
+            if queue.last == c:
+                queue.last = before
         commitment.next = clock.free_commitment
         clock.free_commitment = c
     if s >= 0:
@@ -447,15 +506,21 @@ def _take_commitment(state, source):
 @compiled
 def _use_elsewhere(state, table, e):
     """The promised stage needs nobody: own job's first runnable stage, else any, else idle."""
+    clock = state.clock[0]
+    clock.offered_kind = state.executors[e].kind
     j = np.int64(state.executors[e].job)
     if j >= 0 and state.jobs[j].unsaturated > 0:
         job = state.jobs[j]
         for s in range(job.first_stage, job.first_stage + job.stages):
             stage = state.stages[s]
-            if stage.unfinished_parents == 0 and stage.saturated == 0 and stage.gang == 0:
+            if (
+                stage.unfinished_parents == 0
+                and stage.saturated == 0
+                and stage.gang == 0
+                and serves(state, clock.offered_kind, s)
+            ):
                 _start(state, table, e, s)
                 return
-    clock = state.clock[0]
     for a in range(clock.active):
         i = np.int64(state.active[a])
         job = state.jobs[i]
@@ -473,14 +538,17 @@ def _fulfil(state, table):
     """Send the executors in hand where the round's commitments say."""
     clock = state.clock[0]
     source = source_of_executor(state, state.hand[clock.in_hand - 1])
-    while clock.in_hand > 0 and state.sources[source].first >= 0:
-        s = _take_commitment(state, source)
+    while clock.in_hand > 0:
+        e = np.int64(state.hand[clock.in_hand - 1])
+        kind = state.executors[e].kind
+        if not _is_promised(state, source, kind):
+            break
+        s = _take_commitment(state, source, kind)
         clock.in_hand -= 1
-        e = np.int64(state.hand[clock.in_hand])
         j = np.int64(state.executors[e].job)
         _leave_pool(state, e)
         if s < 0:
-            if j >= 0 and state.jobs[j].exhausted_stages < state.jobs[j].stages:
+            if j >= 0 and _may_serve(state, j, kind):
                 _enter_pool(state, e, pool_of_job(state, j))
             else:
                 _enter_pool(state, e, common_pool(state))
@@ -500,18 +568,59 @@ def _fulfil(state, table):
 
 # ---------------------------------------------------------------- events
 @compiled
-def _offer_pool(state, pool):
-    """Open a scheduling round for everybody in a pool."""
+def _offer(state, pool, kind):
+    """Open a scheduling round for the executors of a class in a pool; of all if -1."""
     clock = state.clock[0]
     n = 0
     e = np.int64(state.sources[pool].pool)
     while e >= 0:
-        state.hand[n] = e
-        n += 1
+        if kind < 0 or state.executors[e].kind == kind:
+            state.hand[n] = e
+            n += 1
         e = np.int64(state.executors[e].next)
     clock.in_hand = n
     clock.on_offer = n
     clock.source_job = job_of_source(state, pool)
+
+
+@compiled
+def _offer_pool(state, pool):
+    """Open a scheduling round for everybody in a pool, or one for each executor class."""
+    clock = state.clock[0]
+    if clock.kinds == 0:
+        _offer(state, pool, -1)
+    else:
+        clock.next_source = pool
+        clock.next_kind = 0
+        offer_next_kind(state)
+
+
+@compiled
+def offer_next_kind(state):
+    """Open a round for the next class of the source that has a use; else nobody is on offer."""
+    clock = state.clock[0]
+    pool = np.int64(clock.next_source)
+    while clock.next_kind < clock.kinds:
+        clock.offered_kind = clock.next_kind
+        clock.next_kind += 1
+        _offer(state, pool, clock.offered_kind)
+        if clock.on_offer > 0 and _something_is_schedulable(state):
+            return
+    clock.in_hand = 0
+    clock.on_offer = 0
+    clock.next_kind = -1
+    j = job_of_source(state, pool)
+    if j >= 0:
+        _release(state, j)
+    _close_gang_round(state)
+
+
+@compiled
+def _close_gang_round(state):
+    clock = state.clock[0]
+    if clock.gang_round == 1 and clock.next_kind < 0:
+        clock.gang_round = 0
+        clock.news = 0  # whoever idles again has just been offered
 
 
 @compiled
@@ -522,7 +631,8 @@ def _finish_job(state, table, j):
     for k in range(job.stages + 1):  # drop what its executors were promised to
         source = job.first_stage + k if k < job.stages else pool_of_job(state, j)
         while state.sources[source].first >= 0:
-            s = _take_commitment(state, source)
+            kind = state.commitments[state.sources[source].first].kind
+            s = _take_commitment(state, source, kind)
             if s >= 0:
                 _update_saturation(state, table, s)
     if job.executors > 0:
@@ -542,6 +652,8 @@ def _finish_job(state, table, j):
     _count_jobs(state, table, j, -1)
     if clock.source_job == j:
         clock.source_job = -1
+    if clock.next_kind >= 0 and clock.next_source == pool_of_job(state, j):
+        clock.next_kind = -1
 
 
 @compiled
@@ -583,6 +695,16 @@ def _finish_stage(state, table, s):
 
 
 @compiled
+def _executors_of_kind(state, s, kind):
+    """Executors of a class that run on a stage, or have just finished there."""
+    count = 0
+    for e in range(state.clock[0].executors):
+        if state.executors[e].stage == s and state.executors[e].kind == kind:
+            count += 1
+    return count
+
+
+@compiled
 def _stage_has_no_more_tasks(state, table, e):
     """The executor's stage has nothing left to launch: who gets the executor?"""
     clock = state.clock[0]
@@ -593,19 +715,23 @@ def _stage_has_no_more_tasks(state, table, e):
     frontier_changed = stage.finished == stage.tasks and _finish_stage(state, table, s)
     state.hand[0] = e
     clock.in_hand = 1
-    if state.sources[s].first >= 0:
+    kind = state.executors[e].kind
+    if _is_promised(state, s, kind):
         _fulfil(state, table)
         if frontier_changed:
             _offer_pool(state, pool_of_job(state, j))
     elif frontier_changed:
         _enter_pool(state, e, pool_of_job(state, j))
         _offer_pool(state, pool_of_job(state, j))
-    elif clock.waiting > 0 and _has_no_use(state, j):
+    elif clock.waiting > 0 and _has_no_use(state, j, kind):
         clock.in_hand = 0
         _enter_pool(state, e, common_pool(state))
     else:
         clock.source_job = j
+        clock.offered_kind = kind
         clock.on_offer = stage.executors  # decided ahead for those still running there
+        if clock.kinds > 0:
+            clock.on_offer = _executors_of_kind(state, s, kind)
     if clock.on_offer == 0:
         _release(state, j)
     if job.finished_stages == job.stages:
@@ -737,6 +863,7 @@ def load_job(state, table, j, first_stage, template_index, arrival_s, key):
         stage.chosen = 0
         stage.gang = given.gang
         stage.lead = -1
+        stage.refuses = 0
 
 
 @compiled
@@ -775,6 +902,10 @@ def load(state, table, templates, arrivals_s, executors, move_delay_s, key):
     clock.news = 0
     clock.gang_round = 0
     clock.kill_at_limit = 0
+    clock.kinds = 0
+    clock.offered_kind = 0
+    clock.next_kind = -1
+    clock.next_source = -1
     clock.tasks_logged = 0
     s = 0
     for j in range(len(templates)):
@@ -795,7 +926,36 @@ def load(state, table, templates, arrivals_s, executors, move_delay_s, key):
         executor.stage = -1
         executor.target = -1
         executor.pool = -1
+        executor.kind = 0
+        executor.cores = 0.0
+        executor.memory = 0.0
         _enter_pool(state, e, common_pool(state))
+
+
+@compiled
+def set_classes(state, table, counts, cores, memory):
+    """Give the executors of a state that was just loaded classes; at most MAX_CLASSES.
+
+    counts, cores, memory: of each class, [classes]; the counts sum to the executors.
+    """
+    clock = state.clock[0]
+    clock.kinds = len(counts)
+    # Rounds of the common pool open at the end of an instant, as while a gang waits: whoever idled
+    # for want of a stage that asks for its class is offered again when there is one.
+    clock.waiting += 1
+    e = 0
+    for kind in range(len(counts)):
+        for _ in range(counts[kind]):
+            executor = state.executors[e]
+            executor.kind = kind
+            executor.cores = cores[kind] if math.isfinite(cores[kind]) else 0.0
+            executor.memory = memory[kind] if math.isfinite(memory[kind]) else 0.0
+            e += 1
+    for s in range(clock.stages):
+        asked = table.stages[state.stages[s].template]
+        for kind in range(len(counts)):
+            if cores[kind] < asked.cores or memory[kind] < asked.memory:
+                state.stages[s].refuses |= 1 << kind
 
 
 @compiled
@@ -820,9 +980,9 @@ def _close_round(state, table):
     clock.scheduling_round += 1
     if clock.in_hand > 0:
         _fulfil(state, table)
-    if clock.gang_round == 1:
-        clock.gang_round = 0
-        clock.news = 0  # whoever idles again has just been offered
+    if clock.kinds > 0 and clock.source_job >= 0:
+        _release(state, np.int64(clock.source_job))
+    _close_gang_round(state)
 
 
 @compiled
@@ -832,9 +992,9 @@ def _open_gang_round(state):
     clock.news = 0
     clock.gang_round = 1
     clock.on_offer = clock.free
-    if clock.free > 0 and _something_is_schedulable(state):
+    if clock.free > 0 and (clock.kinds > 0 or _something_is_schedulable(state)):
         _offer_pool(state, common_pool(state))
-        return True
+        return clock.on_offer > 0
     clock.gang_round = 0
     clock.on_offer = 0
     return False
@@ -899,7 +1059,9 @@ def advance(state, table):
     clock = state.clock[0]
     while True:
         while clock.on_offer == 0:
-            if clock.news == 1 and _instant_is_over(state):
+            if clock.next_kind >= 0:
+                offer_next_kind(state)
+            elif clock.news == 1 and _instant_is_over(state):
                 if _open_gang_round(state):
                     return 1
             elif clock.heap_size == 0 and clock.arrived == clock.jobs:

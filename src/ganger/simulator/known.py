@@ -194,6 +194,7 @@ def copy_known(state, table, told, known, moved):
     stage.unsaturated_parents = 0
     stage.saturated = 1
     stage.gang = 0
+    stage.refuses = 0
     kept.jobs = active + 1
     kept.arrived = active + 1
     kept.finished = 1
@@ -218,6 +219,9 @@ def copy_known(state, table, told, known, moved):
     _copy_source(state, known, moved, np.int64(clock.stages) + clock.jobs, common, ended)
     for h in range(clock.in_hand):
         known.hand[h] = state.hand[h]
+    if clock.next_kind >= 0:  # a pool; its next class will be offered when the round is over
+        j = np.int64(clock.next_source) - clock.stages
+        kept.next_source = kept.stages + moved.job[j] if j < clock.jobs else common
 
     for e in range(clock.executors):
         moved.event[e] = _NO_EVENT

@@ -39,6 +39,9 @@ class StageObservation(msgspec.Struct, frozen=True):
     """The run time that was asked for."""
     started_s: float | None = None
     """When a gang that runs started."""
+    cores: float = 0.0
+    """That its executors must have."""
+    memory: float = 0.0
 
     @property
     def requested_s(self) -> float:
@@ -97,6 +100,8 @@ class Observation(msgspec.Struct, frozen=True):
     """By arrival."""
     source_stage: str | None = None
     """The stage of the source job that they run, or have just finished; None: they idle."""
+    executor_class: int = 0
+    """Of the executors on offer, by its place in the cluster's classes."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -125,7 +130,8 @@ def observe(state: State, table: Table, names: Names) -> Observation:
         stages = []
         for k, s in enumerate(range(first, last)):
             stage = state.stages[s]
-            limit_s = float(table.stages[stage["template"]]["limit_s"])
+            given = table.stages[stage["template"]]
+            limit_s = float(given["limit_s"])
             runs = stage["gang"] and stage["finished"] < stage["launched"]
             stages.append(
                 StageObservation(
@@ -142,6 +148,8 @@ def observe(state: State, table: Table, names: Names) -> Observation:
                     gang=bool(stage["gang"]),
                     limit_s=None if math.isnan(limit_s) else limit_s,
                     started_s=float(state.executors[stage["lead"]]["started_s"]) if runs else None,
+                    cores=float(given["cores"]),
+                    memory=float(given["memory"]),
                 )
             )
         jobs.append(
@@ -169,6 +177,7 @@ def observe(state: State, table: Table, names: Names) -> Observation:
         idle=int(clock["idle"]),
         jobs=tuple(jobs),
         source_stage=source_stage,
+        executor_class=int(clock["offered_kind"]),
     )
 
 
@@ -257,6 +266,8 @@ def state_of(observation: Observation) -> tuple[State, Table]:
                     *(0, 0, 0, 0, 0, k),  # durations are unknown here
                     stage.gang,
                     math.nan if stage.limit_s is None else stage.limit_s,
+                    stage.cores,
+                    stage.memory,
                 )
             )
             children_of_all.extend(children[k])

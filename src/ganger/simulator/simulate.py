@@ -3,13 +3,13 @@
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger import streams
 from ganger.errors import SimulationError
 from ganger.simulator import engine
+from ganger.simulator.cluster import Cluster as Cluster
 from ganger.simulator.observation import Decision, Names, Observation, observe
 from ganger.simulator.state import State, new_state
 from ganger.simulator.table import Table, TableBuilder
@@ -17,21 +17,6 @@ from ganger.workload.model import Stage, Workload, topological_order
 from ganger.workload.verdicts import never_fit, refuse_misfits, without_misfits
 
 _ANY_LIMIT = 2**31 - 1  # a larger limit says no more than this
-
-
-class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster of identical executors."""
-
-    executors: int
-    """Task slots; each runs one task at a time and belongs to at most one job."""
-    move_delay_s: float = 2.0
-    """Seconds an executor needs to change from one job (or from nobody) to another."""
-
-    def __post_init__(self) -> None:
-        if self.executors < 1:
-            raise SimulationError(f"executors is {self.executors}; a cluster has 1 or more")
-        if not 0 <= self.move_delay_s < float("inf"):
-            raise SimulationError(f"move_delay_s is {self.move_delay_s}; expected 0 or more")
 
 
 class Scheduler(Protocol):
@@ -175,11 +160,10 @@ def simulate(
         raise SimulationError("the workload has no jobs; there is nothing to simulate")
     submitted = len(workload.jobs)
     if reject_unfit:
-        workload = Workload(without_misfits(workload.jobs, cluster.executors))
+        workload = Workload(without_misfits(workload.jobs, cluster.executors, cluster.classes))
     else:
-        refuse_misfits(
-            never_fit(((job.id, job.stages) for job in workload.jobs), cluster.executors)
-        )
+        named = ((job.id, job.stages) for job in workload.jobs)
+        refuse_misfits(never_fit(named, cluster.executors, cluster.classes))
     episode = prepare(workload)
     state = load_episode(
         episode, cluster, seed=seed, timeline=timeline, kill_at_limit=kill_at_limit
@@ -225,6 +209,7 @@ def load_episode(
         streams.key(seed, streams.Stream.DURATIONS),
     )
     state.clock[0]["kill_at_limit"] = kill_at_limit
+    cluster.prepare(state, episode.table)
     return state
 
 
@@ -258,6 +243,8 @@ def _check(state: State, names: Names, job_index: dict[str, int], decision: Deci
         stage = state.stages[s]
         if stage["unsaturated_parents"]:
             why = "a parent still needs executors"
+        elif not engine.serves(state, state.clock[0]["offered_kind"], s):
+            why = "the executors on offer are of a class that does not meet its demand"
         elif stage["gang"] and not stage["saturated"]:
             why = (
                 f"a gang of {stage['tasks']}: its parents must be done, and as many executors of "

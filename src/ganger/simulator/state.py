@@ -46,6 +46,10 @@ CLOCK = np.dtype(
         ("news", "i4"),  # 1: the common pool will be offered at the end of this instant
         ("gang_round", "i4"),  # 1: that round is open; gangs may be chosen
         ("kill_at_limit", "i4"),  # 1: a gang runs no longer than was asked for
+        ("kinds", "i4"),  # executor classes; 0: all executors are alike
+        ("offered_kind", "i4"),  # class of the executors on offer
+        ("next_kind", "i4"),  # class to offer next of that source, or -1
+        ("next_source", "i4"),
         ("tasks_logged", "i8"),
     ],
     align=True,
@@ -89,12 +93,15 @@ STAGE = np.dtype(
         ("chosen", "i4"),  # the last round that chose it
         ("gang", "i4"),  # 1: all its tasks start together
         ("lead", "i4"),  # of a gang that runs: the first of its executors, linked by `next`
+        ("refuses", "i4"),  # bit k: executors of class k do not meet its demand
     ],
     align=True,
 )
 EXECUTOR = np.dtype(
     [
         ("started_s", "f8"),  # of the running task
+        ("cores", "f8"),  # 0: not told, as of all executors without a class
+        ("memory", "f8"),
         ("job", "i4"),  # bound to
         ("stage", "i4"),  # of the running or last task; -1 after idling or moving
         ("task", "i4"),
@@ -103,13 +110,14 @@ EXECUTOR = np.dtype(
         ("next", "i4"),  # neighbours in that pool, or the next one of a gang that runs
         ("previous", "i4"),
         ("wave", "i4"),  # of the running or last task
+        ("kind", "i4"),  # executor class
     ],
     align=True,
 )
 SOURCE = np.dtype(
     [("pool", "i4"), ("first", "i4"), ("last", "i4")]  # first idle executor; commitments in order
 )
-COMMITMENT = np.dtype([("stage", "i4"), ("count", "i4"), ("next", "i4")])
+COMMITMENT = np.dtype([("stage", "i4"), ("count", "i4"), ("next", "i4"), ("kind", "i4")])
 TASK = np.dtype(  # one line of the timeline
     [
         ("start_s", "f8"),

@@ -48,6 +48,8 @@ TEMPLATE_STAGE = np.dtype(
         ("position", "i4"),  # of the stage in the job as the user wrote it
         ("gang", "i4"),  # 1: all its tasks start together
         ("limit_s", "f8"),  # NaN: none was asked for
+        ("cores", "f8"),  # that an executor must have
+        ("memory", "f8"),
     ],
     align=True,
 )
@@ -147,6 +149,8 @@ class TableBuilder:
                     position,
                     int(stage.gang),
                     math.nan if stage.limit_s is None else stage.limit_s,
+                    0.0 if stage.demand is None else stage.demand.cores,
+                    0.0 if stage.demand is None else stage.demand.memory,
                 )
             )
             self._children.extend(children[k])

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from ganger.errors import WorkloadError
+from ganger.workload.classes import ExecutorClass
 from ganger.workload.model import Job, PerTask, Pool, Stage, task_estimate_s
 
 DAY_S = 86400.0
@@ -32,6 +33,7 @@ class Misfit(Struct, frozen=True):
     stage: str
     asks: int
     there_are: int
+    """Of one class that meets its demand, where executors have classes."""
 
 
 class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,24 +47,32 @@ class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     misfits: tuple[Misfit, ...] = ()
 
 
-def verdicts(jobs: Sequence[Job], executors: int) -> list[Verdict]:
+def verdicts(
+    jobs: Sequence[Job], executors: int, classes: Sequence[ExecutorClass] = ()
+) -> list[Verdict]:
     """Everything to be said of jobs, sorted by arrival, on a cluster; worst first."""
-    found = never_fit(((job.id, job.stages) for job in jobs), executors)
+    found = never_fit(((job.id, job.stages) for job in jobs), executors, classes)
     load = offered_load(jobs, executors)
     if load is not None:
         found += _overload(load, executors)
-    return found + _demands(job.stages for job in jobs) + gaps(jobs)
+    if not classes:
+        found += _demands(job.stages for job in jobs)
+    return found + gaps(jobs)
 
 
 def template_verdicts(
-    templates: Sequence[tuple[Stage, ...]], executors: int, interarrival_s: float
+    templates: Sequence[tuple[Stage, ...]],
+    executors: int,
+    interarrival_s: float,
+    classes: Sequence[ExecutorClass] = (),
 ) -> list[Verdict]:
     """Everything to be said of random jobs on a cluster; templates are named by their index."""
-    found = never_fit(((f"template {i}", stages) for i, stages in enumerate(templates)), executors)
+    named = ((f"template {i}", stages) for i, stages in enumerate(templates))
+    found = never_fit(named, executors, classes)
     if interarrival_s > 0 and templates:
         mean_s = math.fsum(map(measured_work_s, templates)) / len(templates)
         found += _overload(mean_s / (interarrival_s * executors), executors)
-    return found + _demands(templates)
+    return found if classes else found + _demands(templates)
 
 
 def refuse_misfits(found: Iterable[Verdict]) -> None:
@@ -76,13 +86,15 @@ def refuse_misfits(found: Iterable[Verdict]) -> None:
             raise WorkloadError(verdict.message)
 
 
-def without_misfits(jobs: Sequence[Job], executors: int) -> tuple[Job, ...]:
+def without_misfits(
+    jobs: Sequence[Job], executors: int, classes: Sequence[ExecutorClass] = ()
+) -> tuple[Job, ...]:
     """The jobs less those that can never run.
 
     Raises:
         WorkloadError: if that is all of them.
     """
-    found = never_fit(((job.id, job.stages) for job in jobs), executors)
+    found = never_fit(((job.id, job.stages) for job in jobs), executors, classes)
     unfit = {misfit.job for verdict in found for misfit in verdict.misfits}
     if jobs and len(unfit) == len(jobs):
         refuse_misfits(found)
@@ -123,13 +135,23 @@ def measured_task_s(stage: Stage) -> float:
     return task_estimate_s(stage)
 
 
-def never_fit(jobs: Iterable[tuple[str, tuple[Stage, ...]]], executors: int) -> list[Verdict]:
-    """The verdict on jobs, with their names, that ask for more executors at once than there are."""
+def never_fit(
+    jobs: Iterable[tuple[str, tuple[Stage, ...]]],
+    executors: int,
+    classes: Sequence[ExecutorClass] = (),
+) -> list[Verdict]:
+    """The verdict on jobs, with their names, that ask for more executors at once than there are.
+
+    Where executors have classes, those that meet a stage's demand count; a gang runs in one class.
+    """
     misfits = []
     for name, stages in jobs:
         for stage in stages:
-            if stage.gang and stage.task_count > executors:
-                misfits.append(Misfit(name, stage.id, stage.task_count, executors))
+            asks, there_are = stage.task_count if stage.gang else 1, executors
+            if classes:
+                there_are = max((c.count for c in classes if c.serves(stage.demand)), default=0)
+            if asks > there_are:
+                misfits.append(Misfit(name, stage.id, asks, there_are))
     if not misfits:
         return []
     most: dict[str, int] = {}
@@ -144,10 +166,20 @@ def never_fit(jobs: Iterable[tuple[str, tuple[Stage, ...]]], executors: int) -> 
             severity="error",
             kind="never_fits",
             message=f"{count:,} {'job' if count == 1 else 'jobs'} can never run on {executors:,} "
-            f"executors: at once {', '.join(names)}",
+            f"executors: at once {', '.join(names)}" + _of_classes(misfits, classes),
             misfits=tuple(misfits),
         )
     ]
+
+
+def _of_classes(misfits: Sequence[Misfit], classes: Sequence[ExecutorClass]) -> str:
+    if not classes:
+        return ""
+    sizes = ", ".join(
+        f"{c.count:,} {c.name} ({c.cores:g} cores, {c.memory:g} of memory)" for c in classes
+    )
+    most = max(misfit.there_are for misfit in misfits)
+    return f"; of a class that meets their demands there are at most {most:,}, of {sizes}"
 
 
 def _overload(load: float, executors: int) -> list[Verdict]:
