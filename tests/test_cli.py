@@ -550,6 +550,9 @@ def test_heuristics_and_what_really_happened_are_compared_on_a_log_without_a_run
     )
     status, out, _ = ganger_command(*given, "--against", "fcfs", "--baseline", "sjf", "--json")
     assert json.loads(out)["rows"][0]["baseline"] == "sjf"
+    status, out, _ = ganger_command(*given, "--against", "fcfs", "--whole", "--part", "test")
+    assert out.startswith("1 list of 1 jobs")
+    assert "three.swf, the last 20 % of its jobs, which arrive as they did" in out
 
 
 def test_jobs_that_cannot_fit_are_left_out_and_long_ones_killed_on_demand(ganger_command, swf):
@@ -565,6 +568,14 @@ def test_jobs_that_cannot_fit_are_left_out_and_long_ones_killed_on_demand(ganger
         assert status == 0
         assert "1 of 3 jobs left out: they can never run on 8 executors" in err
         assert json.loads(out)["rejected"] == 1
+    run = swf.parent / "run"
+    training = ("train", *given, "--part", "all", "--environments", 2, "--steps", 4, "--updates", 1)
+    status, _, err = ganger_command(*training, "--run-dir", run)
+    assert status == 2
+    assert err.endswith("at once '3' asks for 12\n")
+    status, _, err = ganger_command(*training, "--run-dir", run, "--reject-unfit")
+    assert status == 0, err
+    assert RunDirectory.open(run).config(TrainConfig).jobs == 2
     swf.write_text(SWF.replace(" 100 -1 1 7", " 50 -1 1 7"))
     given = (*given, "--executors", 12, "--kill-at-limit", "--json")
     told = json.loads(ganger_command("simulate", "--scheduler", "fcfs", *given)[1])

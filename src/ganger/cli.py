@@ -372,6 +372,8 @@ class Train:
     from there; limits such as --minutes and --decisions may be changed."""
     init: Annotated[Path | None, _optional("CHECKPOINT")] = None
     """Start from the policy, and the critic, of this run or checkpoint instead of random ones."""
+    reject_unfit: bool = False
+    """Leave out jobs that can never run on the cluster, instead of refusing the workload."""
 
     def run(self) -> None:
         _need_torch("ganger train")
@@ -386,7 +388,8 @@ class Train:
         atexit.register(gc.freeze)
         settings = self.settings.plain()
         run_dir = self.run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
-        source = _load(settings.workload)
+        smallest = min(size for size, _ in settings.cells)
+        source, _ = _fitting(_load(settings.workload), smallest, self.reject_unfit)
         jobs = _check(
             source, settings.part, settings.executors, settings.interarrival_s, settings.jobs
         )
@@ -556,7 +559,7 @@ class Evaluate:
                 seed=self.seed,
                 progress=lambda done, of: bar.update(done, of, f"{done} of {of} episodes"),
             )
-        arrivals = _arrivals(source, part, settings["interarrival_s"])
+        arrivals = _arrivals(source, part, settings["interarrival_s"], self.whole)
         if self.whole:
             assert isinstance(source, FileSource)
             jobs = len(source.part(part))
@@ -953,7 +956,10 @@ def _check(
 
 
 def _arrivals(
-    source: "JobSource", split: "SplitName", interarrival_s: float | Sequence[float] | None
+    source: "JobSource",
+    split: "SplitName",
+    interarrival_s: float | Sequence[float] | None,
+    whole: bool = False,
 ) -> str:
     """When jobs arrive, in words."""
     from ganger.workload import FileSource
@@ -961,7 +967,7 @@ def _arrivals(
 
     if interarrival_s is None and isinstance(source, FileSource):
         part = {"train": "the first 80 %", "test": "the last 20 %", "all": "all"}[split]
-        return f"windows of {part} of its jobs, which arrive as they did"
+        return f"{'' if whole else 'windows of '}{part} of its jobs, which arrive as they did"
     mean_s = INTERARRIVAL_S if interarrival_s is None else interarrival_s
     several = mean_s if isinstance(mean_s, Sequence) else (mean_s,)
     return f"random arrivals, one in {' or '.join(f'{s:g}' for s in several)} s on average"
@@ -1011,7 +1017,7 @@ def _print_rows(rows: "Sequence[tuple[str, Row]]", batch: bool) -> None:
     else:
         columns += [
             ("slowdown", lambda row: f"{row.mean_slowdown:.2f}"),
-            ("makespan", lambda row: f"{row.mean_makespan_s:.0f} s"),
+            ("makespan", lambda row: f"{row.mean_makespan_s:,.0f} s"),
         ]
     if any(row.weighted_jct_s is not None for _, row in rows):
         columns.append(("weighted JCT", lambda row: f"{row.weighted_jct_s:.1f} s"))
