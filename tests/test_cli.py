@@ -381,6 +381,13 @@ def test_train_leaves_a_run_that_evaluate_takes(ganger_command, tmp_path):
     assert status == 0
     drift = json.loads(out)
     assert drift["windows"] >= 48
+    log = tmp_path / "log.jobs.jsonl"
+    stage = Stage(id="x", task_count=2, durations=Pool((2.0, 40.0)))
+    jobs = [Job(id=str(i), arrival_s=9.0 * i, stages=(stage,)) for i in range(40)]
+    write_workload(log, Workload(tuple(jobs)))
+    status, out, err = ganger_command("drift", str(tmp_path / "run"), "--workload", log, "--json")
+    assert status == 0, err
+    assert json.loads(out)["alarm_share"] > 0.5
     assert 0 <= drift["alarm_share"] <= 1
 
 
@@ -648,6 +655,14 @@ def test_an_error_is_one_line_and_status_2(ganger_command, arguments, message):
     assert line.startswith("ganger: ")
     assert message in line
     assert all(notice.startswith(("Compil", "Training into ")) for notice in notices)
+
+
+def test_the_first_jobs_of_a_file_keep_their_arrivals(ganger_command, trace):
+    given = ("simulate", "--workload", trace, "--executors", 3, "--json")
+    told = json.loads(ganger_command(*given, "--jobs", 1)[1])
+    assert (told["finished"], told["mean_jct_s"]) == (1, 5.0)  # 2 s to move, 2 s and 1 s
+    assert json.loads(ganger_command(*given, "--jobs", 9)[1])["finished"] == 2
+    assert ganger_command(*given, "--jobs", 0)[0] == 2
 
 
 def test_interarrival_of_a_trace_needs_a_number_of_jobs(ganger_command, trace):

@@ -59,14 +59,14 @@ class Simulate:
     """Run a workload on a simulated cluster under one scheduler."""
 
     workload: str = "synthetic"
-    """What arrives: synthetic, tpch:DIR or a .jobs.jsonl file, which is run as it is unless --jobs
-    asks for random jobs of it."""
+    """What arrives: synthetic, tpch:DIR, or files, which are run as they are."""
     job_list: Annotated[Path | None, _optional("FILE")] = None
     """A file of [arrival_ms, size, query] entries; for tpch:DIR."""
     jobs: Annotated[int | None, _optional("N")] = None
-    """Jobs to draw at random; 50 unless given."""
+    """Only the first N jobs of a file; else jobs to draw at random, 50 unless given."""
     interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
-    """Mean seconds between two arrivals of random jobs; 25 unless given."""
+    """Mean seconds between two arrivals of random jobs, 25 unless given; of a file, too, if it is
+    given."""
     executors: int = EXECUTORS
     """Task slots of the cluster."""
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
@@ -180,7 +180,7 @@ class Simulate:
 
     def _workload(self) -> "tuple[Workload, int]":
         """The jobs to run, and how many were left out."""
-        from ganger.workload import FileSource, job_list_workload, random_workload
+        from ganger.workload import FileSource, Workload, job_list_workload, random_workload
         from ganger.workload.sources import INTERARRIVAL_S
 
         source = _load(self.workload)
@@ -191,10 +191,13 @@ class Simulate:
                     "--job-list says which jobs arrive when; leave out --jobs and --interarrival"
                 )
             return self._fitting(job_list_workload(source, self.job_list))
-        if isinstance(source, FileSource) and self.jobs is None:
-            if drawn:
+        if self.jobs is not None and self.jobs < 1:
+            raise ConfigError(f"--jobs is {self.jobs}; expected 1 or more")
+        if isinstance(source, FileSource):
+            if self.interarrival_s is None:
+                return self._fitting(Workload(source.trace.jobs[: self.jobs]))
+            if self.jobs is None:
                 raise ConfigError("--interarrival is for random jobs; say how many with --jobs")
-            return self._fitting(source.workload())
         interarrival_s = INTERARRIVAL_S if self.interarrival_s is None else self.interarrival_s
         source, _ = _fitting(source, self.executors, self.reject_unfit)
         _check(source, "test", self.executors, interarrival_s)
@@ -590,11 +593,12 @@ class Drift:
     run_directory: Annotated[Path, tyro.conf.Positional, arg(name="RUN", metavar="RUN")]
     """A run directory of `ganger train`."""
     workload: Annotated[str | None, _optional("SPEC")] = None
-    """What arrives now; as in training unless given."""
+    """What arrives now; as in training unless given. Of a file, all of its jobs."""
     executors: Annotated[int | None, _optional("N")] = None
     """Task slots of the cluster; as in training unless given."""
     interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
-    """Mean seconds between two arrivals; as in training unless given."""
+    """Mean seconds between two random arrivals; as in training unless given, and for another file
+    its own arrivals."""
     json: bool = False
     """Print one JSON object."""
 
@@ -607,7 +611,7 @@ class Drift:
         from ganger.training.objective import training_table
         from ganger.training.run_directory import RunDirectory
         from ganger.warmup import compile_notice, compile_training
-        from ganger.workload import load_source
+        from ganger.workload import FileSource
 
         config = RunDirectory.open(self.run_directory).config(TrainConfig)
         policy = read_policy(self.run_directory)
@@ -617,8 +621,17 @@ class Drift:
             if (value := getattr(self, name)) is not None
         }
         now = msgspec.structs.replace(config, **given)
-        table = training_table(config, load_source(config.workload))
-        changed = training_table(now, load_source(now.workload)) if self.workload else table
+        smallest = min(size for size, _ in now.cells)
+        source, _ = _fitting(_load(config.workload), smallest, True)
+        table = training_table(config, source)
+        if self.workload:
+            source, _ = _fitting(_load(self.workload), smallest, True)
+            now = msgspec.structs.replace(now, part="all")
+            if self.interarrival_s is None and isinstance(source, FileSource):
+                now = msgspec.structs.replace(now, interarrival_s=None)
+        jobs = _check(source, now.part, now.executors, now.interarrival_s, now.jobs)
+        now = msgspec.structs.replace(now, jobs=jobs)
+        changed = table if not given else training_table(now, source)
         with compile_notice():
             compile_training(config.messages)
         with _Progress("measuring") as bar:
