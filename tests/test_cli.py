@@ -301,6 +301,8 @@ def test_jobs_of_a_file_arrive_as_they_did_unless_an_interarrival_is_given(
     ganger_command, ours, run_directory
 ):
     given = ("evaluate", run_directory, "--workload", ours, "--episodes", 3)
+    other = ("evaluate", run_directory, "--workload", "synthetic", "--part", "all")
+    assert "all of synthetic includes what this policy was trained on" in ganger_command(*other)[2]
     for more, episodes, arrivals in (
         ((), 1, "windows of the last 20 % of its jobs, which arrive as they did"),
         (("--part", "all"), 3, "windows of all of its jobs, which arrive as they did"),
@@ -333,7 +335,7 @@ def test_a_run_on_all_of_a_file_is_tested_on_another(ganger_command, ours, tmp_p
     assert (trained.jobs, trained.part, trained.interarrival_s) == (20, "all", None)
     status, _, err = ganger_command("evaluate", run)
     assert status == 2
-    assert "this policy was trained on all of" in err
+    assert "ours.jobs.jsonl includes what this policy was trained on" in err
     other = tmp_path / "other.jobs.jsonl"
     other.write_bytes(ours.read_bytes())
     status, out, err = ganger_command("evaluate", run, "--workload", other, "--part", "all")
@@ -641,6 +643,8 @@ def test_tune_tries_queues_on_gangs_sharing_on_dags_and_both_on_a_mixture(ganger
         ("train --minutes 0", "minutes is 0.0; expected more than 0"),
         ("train --config absent.toml", "absent.toml: cannot be read: No such file"),
         ("evaluate absent", "absent: there is no such run directory or checkpoint"),
+        ("evaluate --jobs 0", "jobs is 0; expected 1 or more"),
+        ("tune --jobs 0", "jobs is 0; expected 1 or more"),
         ("evaluate --whole", "--whole is for a log with its own arrivals"),
         ("evaluate --against fair,nobody", "scheduler 'nobody' is unknown"),
         ("evaluate --baseline nobody", "scheduler 'nobody' is unknown"),

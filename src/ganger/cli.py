@@ -493,10 +493,11 @@ class Evaluate:
             raise ConfigError("--plan is for a learned scheduler; name its run")
         about_jobs = policy.trained_on if policy else _DEFAULTS
         settings = {name: getattr(about_jobs, name) for name in TrainedOn.__struct_fields__}
-        if policy and settings["part"] == "all" and self.workload in (None, settings["workload"]):
+        same = self.workload in (None, settings["workload"])
+        if policy and same and "all" in (settings["part"], self.part):
             raise ConfigError(
-                f"this policy was trained on all of {settings['workload']}; expected --workload "
-                "with other jobs, and --part all for all of those"
+                f"all of {settings['workload']} includes what this policy was trained on; expected "
+                "--workload with other jobs, and --part all for all of those"
             )
         for name in ("workload", "executors", "jobs", "interarrival_s"):
             if (given := getattr(self, name)) is not None:
@@ -520,7 +521,7 @@ class Evaluate:
                 "--whole is for a log with its own arrivals, all of it; leave out --jobs and "
                 "--interarrival"
             )
-        jobs = settings["jobs"] if policy or self.jobs else _list_jobs(own)
+        jobs = _list_jobs(own) if policy is None and self.jobs is None else settings["jobs"]
         if self.whole:
             jobs = 1  # and more
         jobs = _check(source, part, settings["executors"], settings["interarrival_s"], jobs)
@@ -693,7 +694,7 @@ class Tune:
 
         source, rejected = _fitting(_load(self.workload), self.executors, self.reject_unfit)
         own = isinstance(source, FileSource) and self.interarrival_s is None
-        jobs = self.jobs or _list_jobs(own)
+        jobs = _list_jobs(own) if self.jobs is None else self.jobs
         splits: tuple[SplitName, ...] = ("train", "test")
         for split in splits:
             jobs = _check(source, split, self.executors, self.interarrival_s, jobs)
