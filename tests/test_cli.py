@@ -198,12 +198,13 @@ def test_a_job_list_of_tpch_is_run(ganger_command, tpch_dir, reference_dir):
 
 
 def test_a_learned_scheduler_is_named_by_its_run(ganger_command, run_directory):
-    for more, name in ((), "learned:argmax"), (("--sample",), "learned:sampled"):
+    named = {(): "argmax", ("--sample",): "sampled", ("--plan",): "plan"}
+    for more, mode in named.items():
         status, out, _ = ganger_command(
             "simulate", *SMALL, "--scheduler", run_directory, *more, "--json"
         )
         assert status == 0
-        assert json.loads(out)["scheduler"] == name
+        assert json.loads(out)["scheduler"] == f"learned:{mode}"
 
 
 # --- evaluate and tune
@@ -233,6 +234,16 @@ def test_evaluate_compares_the_run_with_heuristics_on_its_own_setting(
     assert result["checkpoint_step"] == 9
     given = {"executors": 6, "jobs": 4, "interarrival_s": 10.0, "move_delay_s": 1.0, "seed": 3}
     assert {name: result[name] for name in given} == given
+
+
+def test_evaluate_shows_what_looking_ahead_brings(ganger_command, run_directory):
+    status, out, _ = ganger_command(
+        "evaluate", run_directory, "--plan", "--against", "fair", "--episodes", 3, "--json"
+    )
+    assert status == 0
+    ratios = {row["mode"]: row["ratio"] for row in json.loads(out)["rows"]}
+    assert [*ratios] == ["argmax", "sampled", "plan", "heuristic"]
+    assert ratios["plan"] < ratios["argmax"]
 
 
 def test_evaluate_takes_another_setting_and_prints_a_table(ganger_command, run_directory):
@@ -626,6 +637,10 @@ def test_tune_tries_queues_on_gangs_sharing_on_dags_and_both_on_a_mixture(ganger
         ("simulate --scheduler replay", "no job has a recorded start and finish"),
         ("simulate --scheduler replay --timeline x.csv", "leave out --timeline, --sample"),
         ("simulate --sample", "--sample is for learned schedulers; fair is none"),
+        ("simulate --plan", "--plan is for learned schedulers; fair is none"),
+        ("simulate --plan --sample --scheduler runs/a", "--plan takes the best action"),
+        ("simulate --scheduler replay --plan", "leave out --timeline, --sample, --plan"),
+        ("evaluate --plan", "--plan is for a learned scheduler; name its run"),
         ("simulate --job-list x.json --jobs 3", "leave out --jobs"),
         ("simulate --job-list x.json", "expected --workload tpch:DIR"),
         ("simulate --jobs 2 --timeline /no/such/place.csv", "cannot be written: No such file"),
