@@ -596,6 +596,8 @@ def test_jobs_that_cannot_fit_are_left_out_and_long_ones_killed_on_demand(ganger
     status, _, err = ganger_command(*training, "--run-dir", run, "--reject-unfit")
     assert status == 0, err
     assert RunDirectory.open(run).config(TrainConfig).jobs == 2
+    _, _, err = ganger_command(*command.split(), "--workload", swf, "--executors", 16)
+    assert "ganger: note: the cluster has 16 executors; the log says 8\n" in err
     swf.write_text(SWF.replace(" 100 -1 1 7", " 50 -1 1 7"))
     given = (*given, "--executors", 12, "--kill-at-limit", "--json")
     told = json.loads(ganger_command("simulate", "--scheduler", "fcfs", *given)[1])

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ganger.evaluation import Row
     from ganger.simulator.simulate import CompiledScheduler, Result
-    from ganger.workload import JobSource, Workload
+    from ganger.workload import FileSource, JobSource, Workload
     from ganger.workload import Split as SplitName
     from ganger.workload.inspection import Distribution, Inspection
     from ganger.workload.verdicts import Verdict
@@ -190,12 +190,13 @@ class Simulate:
                 raise ConfigError(
                     "--job-list says which jobs arrive when; leave out --jobs and --interarrival"
                 )
-            return self._fitting(job_list_workload(source, self.job_list))
+            return self._fitting(FileSource(source.name, job_list_workload(source, self.job_list)))
         if self.jobs is not None and self.jobs < 1:
             raise ConfigError(f"--jobs is {self.jobs}; expected 1 or more")
         if isinstance(source, FileSource):
             if self.interarrival_s is None:
-                return self._fitting(Workload(source.trace.jobs[: self.jobs]))
+                few = Workload(source.trace.jobs[: self.jobs])
+                return self._fitting(FileSource(source.name, few, source.findings))
             if self.jobs is None:
                 raise ConfigError("--interarrival is for random jobs; say how many with --jobs")
         interarrival_s = INTERARRIVAL_S if self.interarrival_s is None else self.interarrival_s
@@ -209,17 +210,15 @@ class Simulate:
         )
         return workload, 0
 
-    def _fitting(self, workload: "Workload") -> "tuple[Workload, int]":
+    def _fitting(self, source: "FileSource") -> "tuple[Workload, int]":
         """The workload after the verdict, and how many of its jobs were left out."""
         from ganger.workload import FileSource
         from ganger.workload.verdicts import verdicts
 
-        source, rejected = _fitting(
-            FileSource(self.workload, workload), self.executors, self.reject_unfit
-        )
-        assert isinstance(source, FileSource)
-        _tell(verdicts(source.trace.jobs, self.executors))
-        return source.trace, rejected
+        fitting, rejected = _fitting(source, self.executors, self.reject_unfit)
+        assert isinstance(fitting, FileSource)
+        _tell(verdicts(fitting.trace.jobs, self.executors))
+        return fitting.trace, rejected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -914,11 +913,21 @@ def _check_out(path: Path) -> None:
 
 
 def _fitting(source: "JobSource", executors: int, reject: bool) -> "tuple[JobSource, int]":
-    """The source without the jobs that can never run, if they are to be left out; how many."""
+    """The source without the jobs that can never run, if they are to be left out; how many.
+
+    That the cluster is not as large as the log's is told.
+    """
     from ganger.workload import FileSource, Workload
     from ganger.workload.verdicts import without_misfits
 
-    if not reject or not isinstance(source, FileSource):
+    if not isinstance(source, FileSource):
+        return source, 0
+    if (own := source.findings.executors) is not None and own != executors:
+        print(
+            f"ganger: note: the cluster has {executors:,} executors; the log says {own:,}",
+            file=sys.stderr,
+        )
+    if not reject:
         return source, 0
     every = source.trace.jobs
     jobs = without_misfits(every, executors)
