@@ -556,6 +556,15 @@ def test_heuristics_and_what_really_happened_are_compared_on_a_log_without_a_run
     assert easy["utilisation"] == pytest.approx((100 + 20 + 30) / (2 * 110))
     assert replay["mean_bounded_slowdown"] == pytest.approx((1 + 10.5 + 230 / 30) / 3)
 
+    unrecorded = path.read_text() + "4 30 -1 9 1 -1 -1 1 9 -1 1 7 1 -1 -1 -1 -1 -1\n"
+    path.write_text(unrecorded)
+    status, out, err = ganger_command(*given, "--against", "replay,fcfs", "--whole", "--json")
+    assert status == 0
+    assert "1 of 4 jobs left out, for all schedulers" in err
+    assert json.loads(out)["not_recorded"] == 1
+    assert json.loads(out)["rows"] == [{**row, "episodes": 1} for row in (replay, fcfs)]
+    path.write_text(unrecorded.rpartition("4 30")[0])
+
     status, out, err = ganger_command(*given, "--against", "replay,fcfs", "--jobs", 1)
     assert status == 0
     assert "--whole --part all is fair to both" in err

@@ -483,7 +483,7 @@ class Evaluate:
         from ganger.evaluation import Contender, baseline_of, evaluate, parse_contenders
         from ganger.planning import PlanningScheduler
         from ganger.policy.checkpoint import TrainedOn, read_policy
-        from ganger.schedulers import Fcfs, parse_scheduler
+        from ganger.schedulers import Fcfs, parse_scheduler, spellings
         from ganger.warmup import compile_notice, compile_planning, compile_policy
         from ganger.workload import FileSource
 
@@ -510,6 +510,8 @@ class Evaluate:
         source, rejected = _fitting(
             _load(settings["workload"]), settings["executors"], self.reject_unfit
         )
+        replayed = "replay" in spellings(self.against or "")
+        source, not_recorded = _recorded(source) if replayed else (source, 0)
         file = isinstance(source, FileSource)
         if file and self.workload and self.interarrival_s is None:
             settings["interarrival_s"] = None
@@ -535,7 +537,6 @@ class Evaluate:
             if self.plan:
                 planner = PlanningScheduler(policy.vector, messages=policy.messages)
                 contenders.insert(2, Contender(planner, "learned", "plan"))
-        replayed = any(contender.mode == "log" for contender in contenders)
         if replayed and own and not (self.whole and part == "all"):
             print(
                 "ganger: note: what is replayed waited for jobs from before its list, too; all "
@@ -572,7 +573,8 @@ class Evaluate:
                 about = {"run": str(self.run_directory), "checkpoint_step": policy.step}
             about |= settings | {"part": part, "jobs": jobs, "arrivals": arrivals}
             about |= {"episodes": self.episodes, "seed": self.seed, "baseline": str(baseline)}
-            about |= {"rejected": rejected, "kill_at_limit": self.kill_at_limit}
+            about |= {"rejected": rejected, "not_recorded": not_recorded}
+            about |= {"kill_at_limit": self.kill_at_limit}
             _print_json(about | {"rows": msgspec.to_builtins(rows)})
             return
         print(
@@ -939,6 +941,23 @@ def _fitting(source: "JobSource", executors: int, reject: bool) -> "tuple[JobSou
         )
         source = FileSource(source.name, Workload(jobs), source.findings)
     return source, rejected
+
+
+def _recorded(source: "JobSource") -> "tuple[JobSource, int]":
+    """The source without the jobs that a log cannot replay; how many."""
+    from ganger.evaluation import recorded_part
+    from ganger.workload import FileSource
+
+    if not isinstance(source, FileSource):
+        return source, 0
+    recorded = recorded_part(source.trace)
+    if left_out := len(source.trace.jobs) - len(recorded.jobs):
+        print(
+            f"ganger: {left_out:,} of {len(source.trace.jobs):,} jobs left out, for all "
+            "schedulers: no start and finish of theirs is recorded that could be replayed",
+            file=sys.stderr,
+        )
+    return FileSource(source.name, recorded, source.findings), left_out
 
 
 def _list_jobs(own_arrivals: bool) -> int:
