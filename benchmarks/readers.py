@@ -1,12 +1,15 @@
 """How fast a reader reads, and how much memory that takes: on files made up here.
 
-    python benchmarks/readers.py spark [--megabytes 100]
+    python benchmarks/readers.py spark [--scale 1]     # 100 MB of event log
+    python benchmarks/readers.py swf [--scale 1]       # a million rows
 
-The peak is that of a process that does nothing else, less what importing the reader takes.
+The peak is that of a process that does nothing else, less what importing the reader takes; seconds
+are its CPU time, which others on the machine disturb least.
 """
 
 import argparse
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -16,7 +19,25 @@ from pathlib import Path
 STAGES, TASKS, EXECUTORS, CORES = 4, 250, 10, 4
 
 
-def spark_log(megabytes: float) -> Iterator[str]:
+def swf_log(scale: float) -> Iterator[str]:
+    """Rows of jobs that hardly ever are alike, with what real ones have: unknown values, dirt."""
+    rng = random.Random(0)
+    yield "; Version: 2.2\n; UnixStartTime: 1000000000\n; MaxProcs: 4096\n"
+    submit = 0
+    for number in range(1, int(1e6 * scale) + 1):
+        submit += int(rng.expovariate(1 / 30))
+        wait, run = int(rng.expovariate(1 / 3600)), int(rng.lognormvariate(6, 2))
+        processors = 2 ** rng.randrange(10)
+        asked, status = 60 * (1 + run // 60 + rng.randrange(600)), rng.choice((1, 1, 1, 0, 5))
+        if status == 5 and number % 3 == 0:
+            wait = run = processors = -1
+        yield (
+            f"{number} {submit} {wait} {run} {processors} -1 {rng.randrange(10**6)} {processors} "
+            f"{asked} -1 {status} {rng.randrange(500)} {rng.randrange(20)} -1 1 -1 -1 -1\n"
+        )
+
+
+def spark_log(scale: float) -> Iterator[str]:
     """Jobs of a chain of stages on ten executors, with the metrics that Spark writes along."""
     size = 0
 
@@ -35,7 +56,7 @@ def spark_log(megabytes: float) -> Iterator[str]:
             **{"Timestamp": 0, "Executor ID": str(executor), "Executor Info": info},
         )
     job = task = now = 0
-    while size < megabytes * 1e6:
+    while size < scale * 1e8:
         stages = [_stage(job * STAGES + i, i > 0) for i in range(STAGES)]
         yield event(
             "JobStart",
@@ -115,7 +136,7 @@ def _accumulables(task: int) -> list[dict[str, object]]:
     ]
 
 
-MAKERS: dict[str, Callable[[float], Iterator[str]]] = {"spark": spark_log}
+MAKERS: dict[str, Callable[[float], Iterator[str]]] = {"spark": spark_log, "swf": swf_log}
 
 _READ = """
 import resource, sys, time
@@ -124,9 +145,9 @@ from ganger.workload.readers import {format} as reader
 from ganger.workload.readers.findings import Findings
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 findings = Findings()
-began = time.perf_counter()
+began = time.process_time()
 jobs = list(reader.read([Path(sys.argv[1])], findings))
-seconds = time.perf_counter() - began
+seconds = time.process_time() - began
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(seconds, (peak - before) / 1024, findings.rows, len(jobs))
 """
@@ -143,7 +164,7 @@ def measure(name: str, path: Path) -> str:
     seconds, mebibytes, rows, jobs = done.stdout.split()
     size = path.stat().st_size / 1e6
     return (
-        f"{name}: {size:.0f} MB, {rows} rows, {jobs} jobs in {float(seconds):.2f} s "
+        f"{name}: {size:.0f} MB, {int(rows):,} rows, {int(jobs):,} jobs in {float(seconds):.2f} s "
         f"({size / float(seconds):.0f} MB/s), {float(mebibytes):.0f} MiB above the start"
     )
 
@@ -151,12 +172,12 @@ def measure(name: str, path: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("format", choices=list(MAKERS))
-    parser.add_argument("--megabytes", type=float, default=100.0)
+    parser.add_argument("--scale", type=float, default=1.0)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "made_up"
         with open(path, "w") as file:
-            file.writelines(MAKERS[arguments.format](arguments.megabytes))
+            file.writelines(MAKERS[arguments.format](arguments.scale))
         print(measure(arguments.format, path))
 
 

@@ -312,6 +312,8 @@ def test_jobs_of_a_file_arrive_as_they_did_unless_an_interarrival_is_given(
     ganger_command, ours, run_directory
 ):
     given = ("evaluate", run_directory, "--workload", ours, "--episodes", 3)
+    other = ("evaluate", run_directory, "--workload", "synthetic", "--part", "all")
+    assert "all of synthetic includes what this policy was trained on" in ganger_command(*other)[2]
     for more, episodes, arrivals in (
         ((), 1, "windows of the last 20 % of its jobs, which arrive as they did"),
         (("--part", "all"), 3, "windows of all of its jobs, which arrive as they did"),
@@ -344,7 +346,7 @@ def test_a_run_on_all_of_a_file_is_tested_on_another(ganger_command, ours, tmp_p
     assert (trained.jobs, trained.part, trained.interarrival_s) == (20, "all", None)
     status, _, err = ganger_command("evaluate", run)
     assert status == 2
-    assert "this policy was trained on all of" in err
+    assert "ours.jobs.jsonl includes what this policy was trained on" in err
     other = tmp_path / "other.jobs.jsonl"
     other.write_bytes(ours.read_bytes())
     status, out, err = ganger_command("evaluate", run, "--workload", other, "--part", "all")
@@ -392,6 +394,13 @@ def test_train_leaves_a_run_that_evaluate_takes(ganger_command, tmp_path):
     assert status == 0
     drift = json.loads(out)
     assert drift["windows"] >= 48
+    log = tmp_path / "log.jobs.jsonl"
+    stage = Stage(id="x", task_count=2, durations=Pool((2.0, 40.0)))
+    jobs = [Job(id=str(i), arrival_s=9.0 * i, stages=(stage,)) for i in range(40)]
+    write_workload(log, Workload(tuple(jobs)))
+    status, out, err = ganger_command("drift", str(tmp_path / "run"), "--workload", log, "--json")
+    assert status == 0, err
+    assert json.loads(out)["alarm_share"] > 0.5
     assert 0 <= drift["alarm_share"] <= 1
 
 
@@ -547,6 +556,15 @@ def test_heuristics_and_what_really_happened_are_compared_on_a_log_without_a_run
     assert easy["utilisation"] == pytest.approx((100 + 20 + 30) / (2 * 110))
     assert replay["mean_bounded_slowdown"] == pytest.approx((1 + 10.5 + 230 / 30) / 3)
 
+    unrecorded = path.read_text() + "4 30 -1 9 1 -1 -1 1 9 -1 1 7 1 -1 -1 -1 -1 -1\n"
+    path.write_text(unrecorded)
+    status, out, err = ganger_command(*given, "--against", "replay,fcfs", "--whole", "--json")
+    assert status == 0
+    assert "1 of 4 jobs left out, for all schedulers" in err
+    assert json.loads(out)["not_recorded"] == 1
+    assert json.loads(out)["rows"] == [{**row, "episodes": 1} for row in (replay, fcfs)]
+    path.write_text(unrecorded.rpartition("4 30")[0])
+
     status, out, err = ganger_command(*given, "--against", "replay,fcfs", "--jobs", 1)
     assert status == 0
     assert "--whole --part all is fair to both" in err
@@ -561,6 +579,9 @@ def test_heuristics_and_what_really_happened_are_compared_on_a_log_without_a_run
     )
     status, out, _ = ganger_command(*given, "--against", "fcfs", "--baseline", "sjf", "--json")
     assert json.loads(out)["rows"][0]["baseline"] == "sjf"
+    status, out, _ = ganger_command(*given, "--against", "fcfs", "--whole", "--part", "test")
+    assert out.startswith("1 list of 1 jobs")
+    assert "three.swf, the last 20 % of its jobs, which arrive as they did" in out
 
 
 def test_jobs_that_cannot_fit_are_left_out_and_long_ones_killed_on_demand(ganger_command, swf):
@@ -576,6 +597,16 @@ def test_jobs_that_cannot_fit_are_left_out_and_long_ones_killed_on_demand(ganger
         assert status == 0
         assert "1 of 3 jobs left out: they can never run on 8 executors" in err
         assert json.loads(out)["rejected"] == 1
+    run = swf.parent / "run"
+    training = ("train", *given, "--part", "all", "--environments", 2, "--steps", 4, "--updates", 1)
+    status, _, err = ganger_command(*training, "--run-dir", run)
+    assert status == 2
+    assert err.endswith("at once '3' asks for 12\n")
+    status, _, err = ganger_command(*training, "--run-dir", run, "--reject-unfit")
+    assert status == 0, err
+    assert RunDirectory.open(run).config(TrainConfig).jobs == 2
+    _, _, err = ganger_command(*command.split(), "--workload", swf, "--executors", 16)
+    assert "ganger: note: the cluster has 16 executors; the log says 8\n" in err
     swf.write_text(SWF.replace(" 100 -1 1 7", " 50 -1 1 7"))
     given = (*given, "--executors", 12, "--kill-at-limit", "--json")
     told = json.loads(ganger_command("simulate", "--scheduler", "fcfs", *given)[1])
@@ -638,6 +669,8 @@ def test_tune_tries_queues_on_gangs_sharing_on_dags_and_both_on_a_mixture(ganger
         ("train --minutes 0", "minutes is 0.0; expected more than 0"),
         ("train --config absent.toml", "absent.toml: cannot be read: No such file"),
         ("evaluate absent", "absent: there is no such run directory or checkpoint"),
+        ("evaluate --jobs 0", "jobs is 0; expected 1 or more"),
+        ("tune --jobs 0", "jobs is 0; expected 1 or more"),
         ("evaluate --whole", "--whole is for a log with its own arrivals"),
         ("evaluate --against fair,nobody", "scheduler 'nobody' is unknown"),
         ("evaluate --baseline nobody", "scheduler 'nobody' is unknown"),
@@ -652,6 +685,14 @@ def test_an_error_is_one_line_and_status_2(ganger_command, arguments, message):
     assert line.startswith("ganger: ")
     assert message in line
     assert all(notice.startswith(("Compil", "Training into ")) for notice in notices)
+
+
+def test_the_first_jobs_of_a_file_keep_their_arrivals(ganger_command, trace):
+    given = ("simulate", "--workload", trace, "--executors", 3, "--json")
+    told = json.loads(ganger_command(*given, "--jobs", 1)[1])
+    assert (told["finished"], told["mean_jct_s"]) == (1, 5.0)  # 2 s to move, 2 s and 1 s
+    assert json.loads(ganger_command(*given, "--jobs", 9)[1])["finished"] == 2
+    assert ganger_command(*given, "--jobs", 0)[0] == 2
 
 
 def test_interarrival_of_a_trace_needs_a_number_of_jobs(ganger_command, trace):

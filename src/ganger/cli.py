@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ganger.evaluation import Row
     from ganger.simulator.cluster import Cluster
     from ganger.simulator.simulate import CompiledScheduler, Result
-    from ganger.workload import JobSource, Workload
+    from ganger.workload import FileSource, JobSource, Workload
     from ganger.workload import Split as SplitName
     from ganger.workload.classes import ExecutorClass
     from ganger.workload.inspection import Distribution, Inspection
@@ -61,14 +61,14 @@ class Simulate:
     """Run a workload on a simulated cluster under one scheduler."""
 
     workload: str = "synthetic"
-    """What arrives: synthetic, tpch:DIR or a .jobs.jsonl file, which is run as it is unless --jobs
-    asks for random jobs of it."""
+    """What arrives: synthetic, tpch:DIR, or files, which are run as they are."""
     job_list: Annotated[Path | None, _optional("FILE")] = None
     """A file of [arrival_ms, size, query] entries; for tpch:DIR."""
     jobs: Annotated[int | None, _optional("N")] = None
-    """Jobs to draw at random; 50 unless given."""
+    """Only the first N jobs of a file; else jobs to draw at random, 50 unless given."""
     interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
-    """Mean seconds between two arrivals of random jobs; 25 unless given."""
+    """Mean seconds between two arrivals of random jobs, 25 unless given; of a file, too, if it is
+    given."""
     executors: int = EXECUTORS
     """Task slots of the cluster."""
     classes: Annotated[tuple[str, ...], arg(metavar="[NAME:COUNT:cores=C,memory=M ...]")] = ()
@@ -187,7 +187,7 @@ class Simulate:
 
     def _workload(self, cluster: "Cluster") -> "tuple[Workload, int]":
         """The jobs to run, and how many were left out."""
-        from ganger.workload import FileSource, job_list_workload, random_workload
+        from ganger.workload import FileSource, Workload, job_list_workload, random_workload
         from ganger.workload.sources import INTERARRIVAL_S
 
         source = _load(self.workload)
@@ -197,11 +197,16 @@ class Simulate:
                 raise ConfigError(
                     "--job-list says which jobs arrive when; leave out --jobs and --interarrival"
                 )
-            return self._fitting(job_list_workload(source, self.job_list), cluster)
-        if isinstance(source, FileSource) and self.jobs is None:
-            if drawn:
+            whole = FileSource(source.name, job_list_workload(source, self.job_list))
+            return self._fitting(whole, cluster)
+        if self.jobs is not None and self.jobs < 1:
+            raise ConfigError(f"--jobs is {self.jobs}; expected 1 or more")
+        if isinstance(source, FileSource):
+            if self.interarrival_s is None:
+                few = Workload(source.trace.jobs[: self.jobs])
+                return self._fitting(FileSource(source.name, few, source.findings), cluster)
+            if self.jobs is None:
                 raise ConfigError("--interarrival is for random jobs; say how many with --jobs")
-            return self._fitting(source.workload(), cluster)
         interarrival_s = INTERARRIVAL_S if self.interarrival_s is None else self.interarrival_s
         source, _ = _fitting(source, cluster.executors, self.reject_unfit, cluster.classes)
         _check(source, "test", cluster.executors, interarrival_s, classes=cluster.classes)
@@ -213,20 +218,15 @@ class Simulate:
         )
         return workload, 0
 
-    def _fitting(self, workload: "Workload", cluster: "Cluster") -> "tuple[Workload, int]":
+    def _fitting(self, source: "FileSource", cluster: "Cluster") -> "tuple[Workload, int]":
         """The workload after the verdict, and how many of its jobs were left out."""
         from ganger.workload import FileSource
         from ganger.workload.verdicts import verdicts
 
-        source, rejected = _fitting(
-            FileSource(self.workload, workload),
-            cluster.executors,
-            self.reject_unfit,
-            cluster.classes,
-        )
-        assert isinstance(source, FileSource)
-        _tell(verdicts(source.trace.jobs, cluster.executors, cluster.classes))
-        return source.trace, rejected
+        fitting, rejected = _fitting(source, cluster.executors, self.reject_unfit, cluster.classes)
+        assert isinstance(fitting, FileSource)
+        _tell(verdicts(fitting.trace.jobs, cluster.executors, cluster.classes))
+        return fitting.trace, rejected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,6 +382,8 @@ class Train:
     from there; limits such as --minutes and --decisions may be changed."""
     init: Annotated[Path | None, _optional("CHECKPOINT")] = None
     """Start from the policy, and the critic, of this run or checkpoint instead of random ones."""
+    reject_unfit: bool = False
+    """Leave out jobs that can never run on the cluster, instead of refusing the workload."""
 
     def run(self) -> None:
         _need_torch("ganger train")
@@ -396,7 +398,8 @@ class Train:
         atexit.register(gc.freeze)
         settings = self.settings.plain()
         run_dir = self.run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
-        source = _load(settings.workload)
+        smallest = min(size for size, _ in settings.cells)
+        source, _ = _fitting(_load(settings.workload), smallest, self.reject_unfit)
         jobs = _check(
             source, settings.part, settings.executors, settings.interarrival_s, settings.jobs
         )
@@ -490,7 +493,7 @@ class Evaluate:
         from ganger.evaluation import Contender, baseline_of, evaluate, parse_contenders
         from ganger.planning import PlanningScheduler
         from ganger.policy.checkpoint import TrainedOn, read_policy
-        from ganger.schedulers import Fcfs, parse_scheduler
+        from ganger.schedulers import Fcfs, parse_scheduler, spellings
         from ganger.warmup import compile_notice, compile_planning, compile_policy
         from ganger.workload import FileSource
         from ganger.workload.classes import parse_class
@@ -500,10 +503,11 @@ class Evaluate:
             raise ConfigError("--plan is for a learned scheduler; name its run")
         about_jobs = policy.trained_on if policy else _DEFAULTS
         settings = {name: getattr(about_jobs, name) for name in TrainedOn.__struct_fields__}
-        if policy and settings["part"] == "all" and self.workload in (None, settings["workload"]):
+        same = self.workload in (None, settings["workload"])
+        if policy and same and "all" in (settings["part"], self.part):
             raise ConfigError(
-                f"this policy was trained on all of {settings['workload']}; expected --workload "
-                "with other jobs, and --part all for all of those"
+                f"all of {settings['workload']} includes what this policy was trained on; expected "
+                "--workload with other jobs, and --part all for all of those"
             )
         for name in ("workload", "executors", "jobs", "interarrival_s"):
             if (given := getattr(self, name)) is not None:
@@ -520,6 +524,8 @@ class Evaluate:
         source, rejected = _fitting(
             _load(settings["workload"]), settings["executors"], self.reject_unfit, classes
         )
+        replayed = "replay" in spellings(self.against or "")
+        source, not_recorded = _recorded(source) if replayed else (source, 0)
         file = isinstance(source, FileSource)
         if file and self.workload and self.interarrival_s is None:
             settings["interarrival_s"] = None
@@ -530,7 +536,7 @@ class Evaluate:
                 "--whole is for a log with its own arrivals, all of it; leave out --jobs and "
                 "--interarrival"
             )
-        jobs = settings["jobs"] if policy or self.jobs else _list_jobs(own)
+        jobs = _list_jobs(own) if policy is None and self.jobs is None else settings["jobs"]
         if self.whole:
             jobs = 1  # and more
         jobs = _check(
@@ -547,7 +553,6 @@ class Evaluate:
             if self.plan:
                 planner = PlanningScheduler(policy.vector, messages=policy.messages)
                 contenders.insert(2, Contender(planner, "learned", "plan"))
-        replayed = any(contender.mode == "log" for contender in contenders)
         if replayed and own and not (self.whole and part == "all"):
             print(
                 "ganger: note: what is replayed waited for jobs from before its list, too; all "
@@ -575,7 +580,7 @@ class Evaluate:
                 seed=self.seed,
                 progress=lambda done, of: bar.update(done, of, f"{done} of {of} episodes"),
             )
-        arrivals = _arrivals(source, part, settings["interarrival_s"])
+        arrivals = _arrivals(source, part, settings["interarrival_s"], self.whole)
         if self.whole:
             assert isinstance(source, FileSource)
             jobs = len(source.part(part))
@@ -590,7 +595,8 @@ class Evaluate:
                 "arrivals": arrivals,
             }
             about |= {"episodes": self.episodes, "seed": self.seed, "baseline": str(baseline)}
-            about |= {"rejected": rejected, "kill_at_limit": self.kill_at_limit}
+            about |= {"rejected": rejected, "not_recorded": not_recorded}
+            about |= {"kill_at_limit": self.kill_at_limit}
             _print_json(about | {"rows": msgspec.to_builtins(rows)})
             return
         print(
@@ -611,11 +617,12 @@ class Drift:
     run_directory: Annotated[Path, tyro.conf.Positional, arg(name="RUN", metavar="RUN")]
     """A run directory of `ganger train`."""
     workload: Annotated[str | None, _optional("SPEC")] = None
-    """What arrives now; as in training unless given."""
+    """What arrives now; as in training unless given. Of a file, all of its jobs."""
     executors: Annotated[int | None, _optional("N")] = None
     """Task slots of the cluster; as in training unless given."""
     interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
-    """Mean seconds between two arrivals; as in training unless given."""
+    """Mean seconds between two random arrivals; as in training unless given, and for another file
+    its own arrivals."""
     json: bool = False
     """Print one JSON object."""
 
@@ -628,7 +635,7 @@ class Drift:
         from ganger.training.objective import training_table
         from ganger.training.run_directory import RunDirectory
         from ganger.warmup import compile_notice, compile_training
-        from ganger.workload import load_source
+        from ganger.workload import FileSource
 
         config = RunDirectory.open(self.run_directory).config(TrainConfig)
         policy = read_policy(self.run_directory)
@@ -638,8 +645,17 @@ class Drift:
             if (value := getattr(self, name)) is not None
         }
         now = msgspec.structs.replace(config, **given)
-        table = training_table(config, load_source(config.workload))
-        changed = training_table(now, load_source(now.workload)) if self.workload else table
+        smallest = min(size for size, _ in now.cells)
+        source, _ = _fitting(_load(config.workload), smallest, True)
+        table = training_table(config, source)
+        if self.workload:
+            source, _ = _fitting(_load(self.workload), smallest, True)
+            now = msgspec.structs.replace(now, part="all")
+            if self.interarrival_s is None and isinstance(source, FileSource):
+                now = msgspec.structs.replace(now, interarrival_s=None)
+        jobs = _check(source, now.part, now.executors, now.interarrival_s, now.jobs)
+        now = msgspec.structs.replace(now, jobs=jobs)
+        changed = table if not given else training_table(now, source)
         with compile_notice():
             compile_training(config.messages)
         with _Progress("measuring") as bar:
@@ -701,7 +717,7 @@ class Tune:
 
         source, rejected = _fitting(_load(self.workload), self.executors, self.reject_unfit)
         own = isinstance(source, FileSource) and self.interarrival_s is None
-        jobs = self.jobs or _list_jobs(own)
+        jobs = _list_jobs(own) if self.jobs is None else self.jobs
         splits: tuple[SplitName, ...] = ("train", "test")
         for split in splits:
             jobs = _check(source, split, self.executors, self.interarrival_s, jobs)
@@ -923,11 +939,21 @@ def _check_out(path: Path) -> None:
 def _fitting(
     source: "JobSource", executors: int, reject: bool, classes: "Sequence[ExecutorClass]" = ()
 ) -> "tuple[JobSource, int]":
-    """The source without the jobs that can never run, if they are to be left out; how many."""
+    """The source without the jobs that can never run, if they are to be left out; how many.
+
+    That the cluster is not as large as the log's is told.
+    """
     from ganger.workload import FileSource, Workload
     from ganger.workload.verdicts import without_misfits
 
-    if not reject or not isinstance(source, FileSource):
+    if not isinstance(source, FileSource):
+        return source, 0
+    if (own := source.findings.executors) is not None and own != executors:
+        print(
+            f"ganger: note: the cluster has {executors:,} executors; the log says {own:,}",
+            file=sys.stderr,
+        )
+    if not reject:
         return source, 0
     every = source.trace.jobs
     jobs = without_misfits(every, executors, classes)
@@ -939,6 +965,23 @@ def _fitting(
         )
         source = FileSource(source.name, Workload(jobs), source.findings)
     return source, rejected
+
+
+def _recorded(source: "JobSource") -> "tuple[JobSource, int]":
+    """The source without the jobs that a log cannot replay; how many."""
+    from ganger.evaluation import recorded_part
+    from ganger.workload import FileSource
+
+    if not isinstance(source, FileSource):
+        return source, 0
+    recorded = recorded_part(source.trace)
+    if left_out := len(source.trace.jobs) - len(recorded.jobs):
+        print(
+            f"ganger: {left_out:,} of {len(source.trace.jobs):,} jobs left out, for all "
+            "schedulers: no start and finish of theirs is recorded that could be replayed",
+            file=sys.stderr,
+        )
+    return FileSource(source.name, recorded, source.findings), left_out
 
 
 def _list_jobs(own_arrivals: bool) -> int:
@@ -980,7 +1023,10 @@ def _check(
 
 
 def _arrivals(
-    source: "JobSource", split: "SplitName", interarrival_s: float | Sequence[float] | None
+    source: "JobSource",
+    split: "SplitName",
+    interarrival_s: float | Sequence[float] | None,
+    whole: bool = False,
 ) -> str:
     """When jobs arrive, in words."""
     from ganger.workload import FileSource
@@ -988,7 +1034,7 @@ def _arrivals(
 
     if interarrival_s is None and isinstance(source, FileSource):
         part = {"train": "the first 80 %", "test": "the last 20 %", "all": "all"}[split]
-        return f"windows of {part} of its jobs, which arrive as they did"
+        return f"{'' if whole else 'windows of '}{part} of its jobs, which arrive as they did"
     mean_s = INTERARRIVAL_S if interarrival_s is None else interarrival_s
     several = mean_s if isinstance(mean_s, Sequence) else (mean_s,)
     return f"random arrivals, one in {' or '.join(f'{s:g}' for s in several)} s on average"
@@ -1038,7 +1084,7 @@ def _print_rows(rows: "Sequence[tuple[str, Row]]", batch: bool) -> None:
     else:
         columns += [
             ("slowdown", lambda row: f"{row.mean_slowdown:.2f}"),
-            ("makespan", lambda row: f"{row.mean_makespan_s:.0f} s"),
+            ("makespan", lambda row: f"{row.mean_makespan_s:,.0f} s"),
         ]
     if any(row.weighted_jct_s is not None for _, row in rows):
         columns.append(("weighted JCT", lambda row: f"{row.weighted_jct_s:.1f} s"))

@@ -202,3 +202,25 @@ def test_they_decide_on_gangs_the_same_inside_the_engine_and_through_the_protoco
         inside = simulate(cluster, workload, parse_scheduler(text))
         outside = simulate(cluster, workload, Outside(parse_scheduler(text)))
         np.testing.assert_array_equal(inside.finish_s, outside.finish_s, err_msg=text)
+
+
+@settings(max_examples=40)
+@given(st.data(), st.integers(1, 6), st.integers(1, 6), st.booleans())
+def test_finished_rejected_and_unfinished_are_all_that_was_submitted(
+    data, asked_for, executors, kill
+):
+    workload = data.draw(strategies.mixtures(asked_for))
+    too_wide = {
+        job.id
+        for job in workload.jobs
+        if any(stage.gang and stage.task_count > executors for stage in job.stages)
+    }
+    cluster, fifo = Cluster(executors=executors), parse_scheduler("fifo")
+    if len(too_wide) == len(workload.jobs):
+        with pytest.raises(WorkloadError, match="can never run"):
+            simulate(cluster, workload, fifo, kill_at_limit=kill, reject_unfit=True)
+        return
+    result = simulate(cluster, workload, fifo, kill_at_limit=kill, reject_unfit=True)
+    assert (result.rejected, result.unfinished) == (len(too_wide), 0)
+    assert result.finished + result.rejected + result.unfinished == len(workload.jobs)
+    assert result.submitted == len(workload.jobs)

@@ -107,7 +107,6 @@ class JobLists:
         if seed < 0:
             raise SimulationError(f"seed is {seed}; expected 0 or more")
         arrivals = arrivals_of(source, split, interarrival_s)
-        templates = source.templates(split)
         self.cluster, self.seed, self.stream = cluster, seed, stream
         self._kill_at_limit = kill_at_limit
         self._log: tuple[Job, ...] = ()
@@ -127,6 +126,7 @@ class JobLists:
             return
         if jobs is None:
             raise SimulationError("random lists end nowhere; say how many jobs they have")
+        templates = source.templates(split)
         refuse_misfits(template_verdicts(templates, cluster.executors, 0.0, cluster.classes))
         self.jobs, self.interarrival_s, self._starts = jobs, arrivals, []
         builder = TableBuilder()
