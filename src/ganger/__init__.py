@@ -22,6 +22,7 @@ __all__ = [
     "__version__",
     "evaluate",
     "load_policy",
+    "load_scheduler",
     "load_source",
     "parse_scheduler",
     "random_workload",
@@ -34,6 +35,7 @@ __all__ = [
 _HOMES = {
     "ganger.errors": ("GangerError",),
     "ganger.evaluation": ("evaluate", "tune"),
+    "ganger.planning": ("load_scheduler",),
     "ganger.policy.checkpoint": ("load_policy",),
     "ganger.schedulers": ("parse_scheduler",),
     "ganger.simulator.observation": ("Decision", "Observation"),
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
     from ganger.errors import GangerError
     from ganger.evaluation import evaluate
     from ganger.evaluation.tune import tune
+    from ganger.planning import load_scheduler
     from ganger.policy.checkpoint import load_policy
     from ganger.schedulers import parse_scheduler
     from ganger.simulator.observation import Decision, Observation

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ganger.evaluation import Row
     from ganger.simulator.cluster import Cluster
-    from ganger.simulator.simulate import CompiledScheduler, Result
+    from ganger.simulator.simulate import Result
     from ganger.workload import FileSource, JobSource, Workload
     from ganger.workload import Split as SplitName
     from ganger.workload.classes import ExecutorClass
@@ -76,8 +76,8 @@ class Simulate:
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     """Seconds an executor needs to change jobs."""
     scheduler: str = "fair"
-    """A heuristic such as fair or srpt:cap=sqrt,c=1, the path of a training run, or replay: what
-    the workload's log says really happened."""
+    """A heuristic such as fair or srpt:cap=sqrt,c=1; the path of a training run; general, the
+    policy that comes with Ganger; or replay: what the workload's log says really happened."""
     sample: bool = False
     """Let a learned scheduler draw its actions instead of taking the most probable ones."""
     plan: bool = False
@@ -96,6 +96,7 @@ class Simulate:
     """Print one JSON object."""
 
     def run(self) -> None:
+        from ganger.planning import load_scheduler
         from ganger.simulator.cluster import cluster_of
         from ganger.simulator.simulate import simulate
         from ganger.warmup import compile_notice
@@ -106,7 +107,7 @@ class Simulate:
         if self.scheduler == "replay":
             self._replay(cluster)
             return
-        scheduler = self._scheduler()
+        scheduler = load_scheduler(self.scheduler, sample=self.sample, plan=self.plan)
         workload, rejected = self._workload(cluster)
         with compile_notice():
             result = simulate(
@@ -163,27 +164,6 @@ class Simulate:
             _print_json(figures | (more or {}))
         else:
             _print_table(("", ""), list(figures.items()))
-
-    def _scheduler(self) -> "CompiledScheduler":
-        from ganger.planning import load_planner
-        from ganger.policy.checkpoint import load_policy
-        from ganger.schedulers import SCHEDULERS, parse_scheduler
-
-        if self.sample and self.plan:
-            raise ConfigError("--plan takes the best action that it tried out; leave out --sample")
-        if self.scheduler.partition(":")[0].strip() in SCHEDULERS:
-            if self.sample or self.plan:
-                flag = "--sample" if self.sample else "--plan"
-                raise ConfigError(f"{flag} is for learned schedulers; {self.scheduler} is none")
-            return parse_scheduler(self.scheduler)
-        if os.sep in self.scheduler or Path(self.scheduler).exists():
-            if self.plan:
-                return load_planner(self.scheduler)
-            return load_policy(self.scheduler, sample=self.sample)
-        raise ConfigError(
-            f"scheduler {self.scheduler!r} is unknown; there are {', '.join(SCHEDULERS)}, "
-            "replay and the paths of training runs"
-        )
 
     def _workload(self, cluster: "Cluster") -> "tuple[Workload, int]":
         """The jobs to run, and how many were left out."""

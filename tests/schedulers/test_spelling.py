@@ -70,7 +70,10 @@ def test_a_list_keeps_parameters_with_their_scheduler():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("best", "there are fifo, fair, wfair, srpt, cpf, kshortest, random, fcfs, sjf, ljf, saf"),
+        (
+            "best",
+            "there are fifo, fair, wfair, srpt, cpf, drf, tetris, kshortest, random, fcfs",
+        ),
         ("", "there are fifo"),
         ("fifo:cap=3", "no parameter 'cap'; it has none"),
         ("fair:cap=3", "no parameter 'cap'; it has source"),

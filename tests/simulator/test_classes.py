@@ -179,7 +179,7 @@ def demanding(draw, *, gangs=False):
     return Workload(tuple(jobs))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     workload=demanding(gangs=True),
     seed=st.integers(0, 99),

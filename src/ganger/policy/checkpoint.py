@@ -36,6 +36,9 @@ from ganger.policy.scheduler import PolicyScheduler
 
 _log = logging.getLogger(__name__)
 
+PRETRAINED = {"general": Path(__file__).parent / "pretrained" / "general"}
+"""Policies that come with Ganger, by name. A path of that name is taken instead if there is one."""
+
 TEMPORARY = ".unfinished-"
 """How the names of files begin that are not written to their end."""
 
@@ -77,7 +80,7 @@ def load_policy(path: str | Path, *, sample: bool = False) -> PolicyScheduler:
     """The scheduler in a checkpoint, or in the best intact checkpoint of a run directory.
 
     Args:
-        path: a checkpoint or a run directory.
+        path: a checkpoint or a run directory, or a name in `PRETRAINED`.
         sample: draw actions from the policy; else it takes the most probable one.
 
     Raises:
@@ -130,6 +133,8 @@ def fingerprint(messages: bool) -> str:
 
 
 def _find_checkpoint(path: Path) -> "Checkpoint":
+    if not path.exists():
+        path = PRETRAINED.get(str(path), path)
     if (path / "checkpoint.json").is_file():
         return read_checkpoint(path)
     if (path / "config.json").is_file() or (path / "checkpoints").is_dir():
