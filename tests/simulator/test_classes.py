@@ -257,8 +257,8 @@ def test_drf_fills_up_from_the_least_dominant_share():
 def test_drf_counts_an_executor_by_the_larger_of_its_shares():
     # 8 cores in all: large is half of them, each small one an eighth. When b asks for its share,
     # a has the large one, so the four small ones go to b: 1/2 against 4/8.
-    large = ExecutorClass(name="large", count=1, cores=4, memory=1)
-    small = ExecutorClass(name="small", count=4, cores=1, memory=1)
+    large = ExecutorClass(name="large", count=1, cores=4)
+    small = ExecutorClass(name="small", count=4, cores=1)
     result = simulated([large, small], [stage("x", [9] * 9), stage("y", [9] * 9)], "drf")
     by_job = [sum(job == j for job in started(result).values()) for j in (0, 1)]
     assert by_job == [1, 4]

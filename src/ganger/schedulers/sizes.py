@@ -101,9 +101,9 @@ def _shares(state, scales):
                 job_cores / cores if cores > 0.0 else 0.0,
                 job_memory / memory if memory > 0.0 else 0.0,
             )
+            scales.share[a] = share + more * of_offered
         else:
-            share = counted * whole
-        scales.share[a] = share + more * of_offered
+            scales.share[a] = (counted + more) * whole
     return of_offered
 
 
