@@ -1,5 +1,6 @@
 """Any scheduler by its name."""
 
+import os
 from pathlib import Path
 
 from ganger.errors import SchedulerError
@@ -29,7 +30,7 @@ def load_scheduler(
         if sample or plan:
             raise SchedulerError(f"only learned schedulers sample or plan; {name} is none")
         return parse_scheduler(str(name))
-    if not (str(name) in PRETRAINED or Path(name).exists() or len(Path(name).parts) > 1):
+    if not (str(name) in PRETRAINED or os.sep in str(name) or Path(name).exists()):
         raise SchedulerError(
             f"scheduler {str(name)!r} is unknown; there are {', '.join(SCHEDULERS)}, "
             f"{', '.join(PRETRAINED)} and the paths of training runs"
