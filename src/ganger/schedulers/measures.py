@@ -1,9 +1,26 @@
-"""What heuristics measure of a job: the work it has left, and the paths through its DAG.
+"""What heuristics measure of a job: its next stage, the work left, the paths through its DAG.
 
 All estimates: a stage's task takes `estimate_s`, and a task that runs is half done.
 """
 
+import numpy as np
+
 from ganger.compiled import compiled
+from ganger.simulator.engine import is_schedulable
+
+
+@compiled
+def first_schedulable(state, j):
+    """The job's first stage that may be chosen, or -1; one that can start now comes first."""
+    job = state.jobs[j]
+    best = np.int64(-1)
+    for s in range(job.first_stage, job.first_stage + job.stages):
+        if is_schedulable(state, s):
+            if state.stages[s].unfinished_parents == 0:
+                return np.int64(s)
+            if best < 0:
+                best = np.int64(s)
+    return best
 
 
 @compiled

@@ -19,7 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.compiled import compiled, records
-from ganger.schedulers.measures import critical_path_s, remaining_work_s, total_work_s
+from ganger.schedulers.measures import (
+    critical_path_s,
+    first_schedulable,
+    remaining_work_s,
+    total_work_s,
+)
 from ganger.simulator.engine import advance, decide, decline, is_schedulable
 from ganger.simulator.state import State
 from ganger.streams import derive, uniform
@@ -141,13 +146,7 @@ def pick_stage(state, table, desk, j):
                 if (runs and not best_runs) or (runs == best_runs and desk.path_s[k] > longest_s):
                     best, longest_s, best_runs = at, desk.path_s[k], runs
         return best
-    for s in range(job.first_stage, job.first_stage + job.stages):
-        if is_schedulable(state, s):
-            if state.stages[s].unfinished_parents == 0:
-                return np.int64(s)
-            if best < 0:
-                best = np.int64(s)
-    return best
+    return first_schedulable(state, j)
 
 
 @compiled

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ganger.compiled import compiled
-from ganger.schedulers.measures import remaining_work_s
+from ganger.schedulers.measures import first_schedulable, remaining_work_s
 from ganger.simulator.engine import advance, decide, demand, is_schedulable
 from ganger.simulator.state import State
 from ganger.structs import ArrayStruct
@@ -33,20 +33,6 @@ def new_scales(state: State) -> Scales:
     return Scales(
         share=np.zeros(jobs), given=np.zeros(jobs, np.int64), wants=np.zeros(jobs, np.int64)
     )
-
-
-@compiled
-def _first_schedulable(state, j):
-    """The job's first stage that may be chosen; those whose parents are done come first."""
-    job = state.jobs[j]
-    best = np.int64(-1)
-    for s in range(job.first_stage, job.first_stage + job.stages):
-        if is_schedulable(state, s):
-            if state.stages[s].unfinished_parents == 0:
-                return np.int64(s)
-            if best < 0:
-                best = np.int64(s)
-    return best
 
 
 @compiled
@@ -131,7 +117,7 @@ def _choose_dominant(state, scales):
     own = np.int64(state.jobs[j].supply)
     if j == clock.source_job:
         own -= clock.on_offer
-    return _first_schedulable(state, j), own + max(scales.given[first], 1)
+    return first_schedulable(state, j), own + max(scales.given[first], 1)
 
 
 @compiled
