@@ -31,6 +31,13 @@ class ExecutorClass(msgspec.Struct, frozen=True, kw_only=True):
                     "more"
                 )
 
+    @property
+    def size(self) -> str:
+        """What it has, in words, as far as it is limited: ` (4 cores, 16 of memory)`."""
+        limits = ((self.cores, "cores"), (self.memory, "of memory"))
+        said = [f"{value:g} {what}" for value, what in limits if value < _UNLIMITED]
+        return f" ({', '.join(said)})" if said else ""
+
     def serves(self, demand: Demand | None) -> bool:
         """Whether its executors meet the demand."""
         return demand is None or (self.cores >= demand.cores and self.memory >= demand.memory)

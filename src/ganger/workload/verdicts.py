@@ -175,9 +175,7 @@ def never_fit(
 def _of_classes(misfits: Sequence[Misfit], classes: Sequence[ExecutorClass]) -> str:
     if not classes:
         return ""
-    sizes = ", ".join(
-        f"{c.count:,} {c.name} ({c.cores:g} cores, {c.memory:g} of memory)" for c in classes
-    )
+    sizes = ", ".join(f"{c.count:,} {c.name}{c.size}" for c in classes)
     most = max(misfit.there_are for misfit in misfits)
     return f"; of a class that meets their demands there are at most {most:,}, of {sizes}"
 
