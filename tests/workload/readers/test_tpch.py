@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 
@@ -103,10 +101,8 @@ def test_a_profile_with_other_stages_than_the_matrix_is_refused(tmp_path, write_
             read_profiles(tmp_path)
 
 
-def test_all_of_the_published_profiles_load_in_seconds(tpch_dir):
-    begin = time.process_time()
+def test_all_of_the_published_profiles_load(tpch_dir):
     profiles = read_profiles(tpch_dir)
-    assert time.process_time() - begin < 10  # about 1 s
     assert list(profiles) == [(size, query) for size in SIZES for query in QUERIES]
     stages = [stage for stages in profiles.values() for stage in stages]
     assert len(stages) == 1414
