@@ -18,7 +18,7 @@ from ganger.training.actor import Actor
 from ganger.training.cells import measure_cells
 from ganger.training.config import TrainConfig
 from ganger.training.exchange import Parameters
-from ganger.training.learner import Learner
+from ganger.training.learner import Learner, NonFiniteError
 from ganger.training.objective import training_table
 from ganger.warmup import compile_training
 from ganger.workload import load_source
@@ -55,7 +55,11 @@ def main() -> None:
     source = load_source(given.workload)
     print("lag  argmax         sampled        importance cut  KL of an update")
     for lag in map(int, given.lags.split(",")):
-        vector, said = learned(config, lag)
+        try:
+            vector, said = learned(config, lag)
+        except NonFiniteError as error:
+            print(f"{lag:3d}  diverged: {error}", flush=True)
+            continue
         policy, sampled = PolicyScheduler(vector), PolicyScheduler(vector, sample=True)
         rows = evaluate(
             source,

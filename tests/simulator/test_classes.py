@@ -264,6 +264,23 @@ def test_drf_counts_an_executor_by_the_larger_of_its_shares():
     assert by_job == [1, 4]
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_drf_shares_executors_of_which_some_have_no_limit(order):
+    # Of what some have without limit there is no share: executors are counted.
+    free, tight = ExecutorClass(name="free", count=8), ExecutorClass(name="t", count=2, memory=4)
+    classes = [(free, tight)[k] for k in order]
+    result = simulated(classes, [stage("x", [9] * 20), stage("y", [9] * 20)], "drf")
+    assert [sum(job == j for job in started(result).values()) for j in (0, 1)] == [5, 5]
+
+
+def test_tetris_packs_executors_without_limit_as_the_largest():
+    # 4 of memory is the largest limit: on an executor without one, y's 16 align better than x's 1.
+    free, tight = ExecutorClass(name="free", count=8), ExecutorClass(name="t", count=4, memory=4)
+    x, y = stage("x", [5] * 20, memory=1), stage("y", [9] * 20, memory=16)
+    result = simulated([free, tight], [x, y], "tetris:srpt=0")
+    assert [sum(job == j for job in started(result).values()) for j in (0, 1)] == [4, 8]
+
+
 def test_without_classes_drf_shares_the_executors():
     workload = Workload(
         tuple(Job(id=str(j), arrival_s=0.0, stages=(stage("x", [9] * 9),)) for j in range(3))

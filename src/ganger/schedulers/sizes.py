@@ -50,13 +50,18 @@ def _wants(state, j):
 def _shares(state, scales):
     """Fill in the jobs' dominant shares, without the executors on offer; the share of one of those.
 
-    Without classes an executor is the only resource.
+    A resource that some executors have without limit is not scarce: nobody has a share of it. Where
+    none is left, and without classes, an executor is the only resource.
     """
     clock = state.clock[0]
     cores = memory = 0.0
     for e in range(clock.executors):
         cores += state.executors[e].cores
         memory += state.executors[e].memory
+    if math.isinf(cores):
+        cores = 0.0
+    if math.isinf(memory):
+        memory = 0.0
     offered = state.executors[state.hand[clock.in_hand - 1]]
     sized = cores > 0.0 or memory > 0.0
     whole = 1.0 / clock.executors
@@ -123,13 +128,13 @@ def _choose_dominant(state, scales):
 @compiled
 def _alignment(state, table, s, offered, cores, memory):
     """How well a stage's demand fills an executor: the dot product of the two, each of the largest
-    executor's size."""
+    limited executor's size. One without limit is as large as that."""
     asked = table.stages[state.stages[s].template]
     fit = 0.0
     if cores > 0.0:
-        fit += (asked.cores / cores) * (offered.cores / cores)
+        fit += (asked.cores / cores) * (min(offered.cores, cores) / cores)
     if memory > 0.0:
-        fit += (asked.memory / memory) * (offered.memory / memory)
+        fit += (asked.memory / memory) * (min(offered.memory, memory) / memory)
     return fit
 
 
@@ -139,8 +144,10 @@ def _choose_packing(state, table, weight):
     clock = state.clock[0]
     cores = memory = 0.0
     for e in range(clock.executors):
-        cores = max(cores, state.executors[e].cores)
-        memory = max(memory, state.executors[e].memory)
+        if not math.isinf(state.executors[e].cores):
+            cores = max(cores, state.executors[e].cores)
+        if not math.isinf(state.executors[e].memory):
+            memory = max(memory, state.executors[e].memory)
     offered = state.executors[state.hand[clock.in_hand - 1]]
     stages, fits, works = 0, 0.0, 0.0
     for a in range(clock.active):

@@ -936,7 +936,8 @@ def load(state, table, templates, arrivals_s, executors, move_delay_s, key):
 def set_classes(state, table, counts, cores, memory):
     """Give the executors of a state that was just loaded classes; at most MAX_CLASSES.
 
-    counts, cores, memory: of each class, [classes]; the counts sum to the executors.
+    counts, cores, memory: of each class, [classes]; the counts sum to the executors. Without limit
+    is inf.
     """
     clock = state.clock[0]
     clock.kinds = len(counts)
@@ -948,8 +949,8 @@ def set_classes(state, table, counts, cores, memory):
         for _ in range(counts[kind]):
             executor = state.executors[e]
             executor.kind = kind
-            executor.cores = cores[kind] if math.isfinite(cores[kind]) else 0.0
-            executor.memory = memory[kind] if math.isfinite(memory[kind]) else 0.0
+            executor.cores = cores[kind]
+            executor.memory = memory[kind]
             e += 1
     for s in range(clock.stages):
         asked = table.stages[state.stages[s].template]

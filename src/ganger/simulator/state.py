@@ -100,7 +100,7 @@ STAGE = np.dtype(
 EXECUTOR = np.dtype(
     [
         ("started_s", "f8"),  # of the running task
-        ("cores", "f8"),  # 0: not told, as of all executors without a class
+        ("cores", "f8"),  # 0: not told, as without classes; inf: without limit
         ("memory", "f8"),
         ("job", "i4"),  # bound to
         ("stage", "i4"),  # of the running or last task; -1 after idling or moving
