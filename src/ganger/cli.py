@@ -492,15 +492,10 @@ class Evaluate:
         for name in ("workload", "executors", "jobs", "interarrival_s"):
             if (given := getattr(self, name)) is not None:
                 settings[name] = given
-        for name, flag in (("executors", "--executors"), ("interarrival_s", "--interarrival")):
-            if isinstance(settings[name], list | tuple):
-                several = ", ".join(f"{value:g}" for value in settings[name])
-                raise ConfigError(
-                    f"this policy was trained for {name} {several}; say which with {flag}"
-                )
         classes = tuple(map(parse_class, self.classes))
         if classes:
             settings["executors"] = sum(given.count for given in classes)
+        _say_which("executors", settings["executors"], "--executors")
         source, rejected = _fitting(
             _load(settings["workload"]), settings["executors"], self.reject_unfit, classes
         )
@@ -509,6 +504,7 @@ class Evaluate:
         file = isinstance(source, FileSource)
         if file and self.workload and self.interarrival_s is None:
             settings["interarrival_s"] = None
+        _say_which("interarrival_s", settings["interarrival_s"], "--interarrival")
         own = file and settings["interarrival_s"] is None
         part: Literal["test", "all"] = self.part or ("all" if file and not policy else "test")
         if self.whole and (self.jobs is not None or not own):
@@ -962,6 +958,13 @@ def _recorded(source: "JobSource") -> "tuple[JobSource, int]":
             file=sys.stderr,
         )
     return FileSource(source.name, recorded, source.findings), left_out
+
+
+def _say_which(name: str, value: object, flag: str) -> None:
+    """Of several settings that a policy was trained for, one has to be chosen."""
+    if isinstance(value, list | tuple):
+        several = ", ".join(f"{each:g}" for each in value)
+        raise ConfigError(f"this policy was trained for {name} {several}; say which with {flag}")
 
 
 def _list_jobs(own_arrivals: bool) -> int:

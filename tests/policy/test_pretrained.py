@@ -5,6 +5,7 @@ import os
 import pytest
 
 import ganger
+from ganger.cli import main
 from ganger.errors import SchedulerError
 from ganger.policy.checkpoint import PRETRAINED, load_policy, read_policy
 from ganger.policy.scheduler import PolicyScheduler
@@ -63,3 +64,16 @@ def test_what_cannot_be_loaded_is_said_with_what_there_is(name, settings, messag
 def test_a_path_that_is_not_there_is_a_missing_run_not_an_unknown_name():
     with pytest.raises(ganger.GangerError, match="no such run directory"):
         ganger.load_scheduler(f"runs{os.sep}absent")
+
+
+def test_it_is_compared_on_a_log_by_the_logs_own_arrivals(tmp_path, capsys):
+    stages = ganger.Stage(id="x", task_count=3, durations=ganger.Pool((2.0,)))
+    jobs = tuple(ganger.Job(id=str(j), arrival_s=j, stages=(stages,)) for j in range(6))
+    ganger.write_workload(tmp_path / "log.jobs.jsonl", ganger.Workload(jobs))
+    log = ["--workload", str(tmp_path / "log.jobs.jsonl"), "--jobs", "3"]
+    assert main(["evaluate", "general", *log, "--executors", "4", "--part", "all"]) == 0
+    assert "which arrive as they did" in capsys.readouterr().out
+    assert main(["evaluate", "general", "--executors", "4"]) == 2
+    assert "say which with --interarrival" in capsys.readouterr().err
+    assert main(["evaluate", "general", *log]) == 2
+    assert "say which with --executors" in capsys.readouterr().err
