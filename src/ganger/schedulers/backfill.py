@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ganger.compiled import compiled, records
 from ganger.schedulers.order import score
 from ganger.schedulers.profile import (
+    alike,
     earliest,
     planned_s,
     requested_s,
@@ -90,6 +91,7 @@ def _queue_up(state, table, queue):
     """Fill in who waits, in order of jobs and stages; returns how many there are."""
     clock, order = state.clock[0], np.int64(queue.rule[0].order)
     waiting = 0
+    most = alike(state)
     for a in range(clock.active):
         j = np.int64(state.active[a])
         job = state.jobs[j]
@@ -99,7 +101,8 @@ def _queue_up(state, table, queue):
             stage = state.stages[s]
             if stage.gang == 1:
                 waits = stage.saturated == 0 and stage.unfinished_parents == 0
-                waits = waits and serves(state, clock.offered_kind, s)
+                # A class that is too small for it, or too few, is not where it waits.
+                waits = waits and serves(state, clock.offered_kind, s) and stage.tasks <= most
             else:
                 waits = is_schedulable(state, s)
             if waits:

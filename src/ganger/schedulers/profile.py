@@ -29,7 +29,7 @@ def planned_s(state, table, s):
 
 
 @compiled
-def _alike(state):
+def alike(state):
     """Executors of the class on offer."""
     clock = state.clock[0]
     if clock.kinds == 0:
@@ -52,7 +52,7 @@ def write_releases(state, table, end_s, count):
     """
     clock = state.clock[0]
     entries = 0
-    missing = _alike(state) - clock.on_offer
+    missing = alike(state) - clock.on_offer
     latest_s = clock.now + _OVERDUE_S
     for a in range(clock.active):
         job = state.jobs[state.active[a]]
