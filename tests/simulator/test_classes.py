@@ -123,6 +123,22 @@ def test_a_gang_runs_in_one_class():
     assert set(result.timeline["executor"]) == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize("backfill", ["none", "easy", "conservative"])
+def test_a_gang_does_not_wait_where_its_class_has_too_few(backfill):
+    # Three at once are only in the small class, which a holds until 5; b must not hold up the two
+    # large executors meanwhile, which serve c.
+    jobs = [
+        Job(id="a", arrival_s=0.0, stages=(stage("g", [5, 5, 5], gang=True),)),
+        Job(id="b", arrival_s=1.0, stages=(stage("g", [3, 3, 3], gang=True),)),
+        Job(id="c", arrival_s=2.0, stages=(stage("g", [1, 1], gang=True),)),
+    ]
+    where = cluster(structs.replace(SMALL, count=3), structs.replace(LARGE, count=2))
+    scheduler = parse_scheduler(f"fcfs:backfill={backfill}")
+    result = simulate(where, Workload(tuple(jobs)), scheduler, timeline=True)
+    check_timeline(where, Workload(tuple(jobs)), result)
+    assert result.finish_s.tolist() == [5.0, 8.0, 3.0]
+
+
 @pytest.mark.parametrize(
     ("stages", "message"),
     [
