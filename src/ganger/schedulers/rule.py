@@ -237,8 +237,11 @@ def _somebody_will_ask_again(state):
 
     Idle executors of a job are offered when one of its stages becomes ready, not before. If all
     were left idle, nothing would ever happen again. An executor that is promised, on its way, or in
-    a stage with tasks to come has no fate yet: it will be offered. So will those of a gang.
+    a stage with tasks to come has no fate yet: it will be offered. So will those of a gang. Of
+    executor classes that is not certain: those that will be offered may not serve what is left.
     """
+    if state.clock[0].kinds > 0:
+        return False
     for a in range(state.clock[0].active):
         job = state.jobs[state.active[a]]
         for s in range(job.first_stage, job.first_stage + job.stages):
@@ -283,7 +286,8 @@ def choose(state, table, desk, key):
     if s < 0:
         if rule.leftover == TO_FIRST:
             return _first_in_order(state, table, desk, False)
-        if rule.source != FIRST and not _somebody_will_ask_again(state):
+        may_idle = rule.source == FIRST and state.clock[0].kinds == 0
+        if not may_idle and not _somebody_will_ask_again(state):
             s, _ = _first_in_order(state, table, desk, False)
             limit = np.int64(1)  # one executor: a decision gives at least that
     return s, limit
