@@ -11,7 +11,8 @@ import numpy as np
 
 from ganger.simulator import engine
 from ganger.simulator import simulate as simulator
-from ganger.simulator.observation import Decision, observe
+from ganger.simulator.observation import Decision
+from ganger.simulator.observing import observe
 from ganger.simulator.simulate import load_episode, prepare, result_of
 from ganger.simulator.state import EXECUTOR_ARRIVAL
 

@@ -3,6 +3,7 @@
 GangerError
 ├── WorkloadError       a job, a workload file or a workload specification is wrong
 ├── SimulationError     a scheduler or a cluster asks for something impossible
+├── ObservationError    an observation from outside is not one of a cluster
 ├── SchedulerError      a scheduler's name or parameters are wrong
 ├── ConfigError         a setting is wrong, unknown or contradictory
 ├── CheckpointError     a checkpoint or run directory cannot be read
@@ -25,6 +26,10 @@ class WorkloadError(GangerError):
 
 class SimulationError(GangerError):
     """A scheduler or a cluster asks for something impossible."""
+
+
+class ObservationError(GangerError):
+    """An observation from outside is not one of a cluster."""
 
 
 class SchedulerError(GangerError):

@@ -11,7 +11,7 @@ from ganger.schedulers import Fair, Fifo, KShortest
 from ganger.simulator import engine
 from ganger.simulator.durations import task_duration_s
 from ganger.simulator.known import copy_known, copy_state, left_s, new_known, told_table
-from ganger.simulator.observation import Names, observe
+from ganger.simulator.observing import Names, observe
 from ganger.simulator.simulate import Cluster, load_episode, prepare, result_of
 from ganger.simulator.state import EXECUTOR_ARRIVAL, TASK_DONE
 from ganger.simulator.table import FIRST, FRESH, REST, build_table

@@ -10,7 +10,8 @@ from invariants import RandomDecisions, drive
 from ganger.policy.features import JOB_WIDTH, Rows, new_rows, write_features
 from ganger.policy.forward import new_scratch
 from ganger.simulator import engine
-from ganger.simulator.observation import Names, Observation, observe, state_of
+from ganger.simulator.observation import Observation
+from ganger.simulator.observing import Names, observe, state_of
 from ganger.simulator.simulate import Cluster
 
 

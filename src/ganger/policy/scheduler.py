@@ -1,17 +1,19 @@
 """A trained policy as a scheduler: compiled inside the simulator, or asked about an Observation."""
 
+import math
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.compiled import compiled
-from ganger.policy.features import new_rows
+from ganger.policy.features import Rows, new_rows
 from ganger.policy.forward import choose_decision, new_scratch, weights_of
 from ganger.policy.layout import limit_levels
 from ganger.simulator.engine import advance, decide
-from ganger.simulator.observation import Decision, Observation, state_of
+from ganger.simulator.observation import Decision, Observation
+from ganger.simulator.observing import decision_of, state_of
 from ganger.simulator.state import State
 from ganger.simulator.table import Table
 from ganger.streams import derive
@@ -28,6 +30,15 @@ def _run_episode(state, table, weights, scratch, rows, levels, messages, key, sa
             state, table, weights, scratch, rows, _FIRST, levels, messages, _FALSE, word, sample
         )
         decide(state, table, rows.stage_index[chosen], levels[level])
+
+
+class Chosen(NamedTuple):
+    """A decision of a policy."""
+
+    decision: Decision
+    probability: float
+    rows: Rows
+    """What the policy saw; overwritten by its next decision in this thread."""
 
 
 class PolicyScheduler:
@@ -68,12 +79,17 @@ class PolicyScheduler:
 
     def decide(self, observation: Observation) -> Decision | None:
         """Decide for any cluster that can be observed; None if nothing is schedulable."""
+        chosen = self.choose(observation)
+        return None if chosen is None else chosen.decision
+
+    def choose(self, observation: Observation) -> Chosen | None:
+        """The decision, how probable it was, and what the policy saw."""
         if not any(job.schedulable for job in observation.jobs):
             return None
         state, table = state_of(observation)
         scratch, rows = self._scratch(state, table)
         levels = limit_levels(observation.executors)
-        chosen, level, _ = choose_decision(
+        chosen, level, log_p = choose_decision(
             state,
             table,
             self._weights,
@@ -87,6 +103,5 @@ class PolicyScheduler:
             self.sample,
         )
         s = int(rows.stage_index[chosen])
-        job = observation.jobs[int(state.stages[s]["job"])]
-        stage = job.stages[s - int(state.jobs[int(state.stages[s]["job"])]["first_stage"])]
-        return Decision(job=job.id, stage=stage.id, limit=int(levels[level]))
+        decision = decision_of(observation, state, s, int(levels[level]))
+        return Chosen(decision, math.exp(log_p), rows)

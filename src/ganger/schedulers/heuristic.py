@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from ganger.errors import SchedulerError
 from ganger.schedulers.rule import choose, new_desk, run_episode
-from ganger.simulator.observation import Decision, Observation, state_of
+from ganger.simulator.observation import Decision, Observation
+from ganger.simulator.observing import decision_of, state_of
 from ganger.simulator.state import State
 from ganger.simulator.table import Table
 from ganger.streams import Stream, key
@@ -46,12 +47,7 @@ class Heuristic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """The same decision, of a cluster that need not be simulated."""
         state, table = state_of(observation)
         s, limit = self.choose(state, table)
-        if s < 0:
-            return None
-        j = int(state.stages[s]["job"])
-        job = observation.jobs[j]
-        stage = job.stages[s - int(state.jobs[j]["first_stage"])]
-        return Decision(job=job.id, stage=stage.id, limit=limit)
+        return None if s < 0 else decision_of(observation, state, s, limit)
 
     def __str__(self) -> str:
         given = [

@@ -10,7 +10,8 @@ from ganger import streams
 from ganger.errors import SimulationError
 from ganger.simulator import engine
 from ganger.simulator.cluster import Cluster as Cluster
-from ganger.simulator.observation import Decision, Names, Observation, observe
+from ganger.simulator.observation import Decision, Observation
+from ganger.simulator.observing import Names, observe
 from ganger.simulator.state import State, new_state
 from ganger.simulator.table import Table, TableBuilder
 from ganger.workload.model import Stage, Workload, topological_order

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from ganger.errors import ConformanceError, GangerError
+from ganger.serving.rounds import problem_with
 from ganger.simulator.observation import Decision, Observation
 from ganger.simulator.simulate import CompiledScheduler, Result, Scheduler, simulate
 from ganger.testing.cases import CASES, Case, case
@@ -79,23 +80,10 @@ class _Watched:
             self.asked.append((observation, decision))
         return decision
 
-    def _check_legal(self, observation: Observation, decision: Decision) -> None:
-        if not isinstance(decision, Decision):
-            what = f"decide returned a {type(decision).__name__}; expected a Decision or None"
-            raise self.fail("protocol", what, observation)
-        choices = [(job.id, stage.id) for job in observation.jobs for stage in job.schedulable]
-        if (decision.job, decision.stage) not in choices:
-            some = ", ".join(f"{stage!r} of {job!r}" for job, stage in choices[:5])
-            more = ", ..." if len(choices) > 5 else ""
-            what = (
-                f"stage {decision.stage!r} of job {decision.job!r} cannot be chosen; "
-                f"there are {some}{more}"
-            )
-            raise self.fail("legal", what, observation)
-        limit: Any = decision.limit  # annotated, but nobody checked
-        if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1:
-            what = f"limit is {limit!r}; expected a whole number from 1"
-            raise self.fail("legal", what, observation)
+    def _check_legal(self, observation: Observation, decision: Any) -> None:
+        if (problem := problem_with(observation, decision)) is not None:
+            check = "legal" if isinstance(decision, Decision) else "protocol"
+            raise self.fail(check, problem, observation)
 
 
 def _check(scheduler: Scheduler, name: str, given: Case) -> None:
