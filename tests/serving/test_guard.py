@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -138,18 +139,14 @@ def test_a_process_that_cannot_start_says_why_and_is_not_started_in_a_loop():
 
 
 def test_a_process_ends_with_who_asks_it():
-    import subprocess
-
     script = (
         "from ganger.serving.process import SchedulerProcess, Setting; import os, time;"
         f"p = SchedulerProcess(Setting('hang'), command={TOY!r}); p.wait(30); print(p.pid);"
         "os._exit(1)"
     )
-    out = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    pid = int(out.stdout)
-    until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text())
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    status = Path(f"/proc/{int(done.stdout)}/status")
+    until(lambda: not status.exists() or "zombie" in status.read_text())
 
 
 def test_the_breaker_opens_after_many_failures_and_says_so(guarded):

@@ -168,7 +168,9 @@ class Guard:
             drift=reply.drift,
         )
 
-    def _fallen_back(self, observation: Observation, began: float, failure: NoAnswerError) -> Answer:
+    def _fallen_back(
+        self, observation: Observation, began: float, failure: NoAnswerError
+    ) -> Answer:
         if failure.reason not in ("open", "starting") and self.breaker.failed():
             self._say(
                 f"{self.process.setting} failed too often ({failure.reason}: {failure}); "

@@ -116,11 +116,8 @@ class Records:
             }
             for stage in job.stages
         ]
-        line: dict[str, Any] = {
-            "id": job.id,
-            "arrival_s": max(job.arrival_s - self.began_s, 0.0),
-            "stages": stages,
-        }
+        arrival_s = max(job.arrival_s - self.began_s, 0.0)
+        line: dict[str, Any] = {"id": job.id, "arrival_s": arrival_s, "stages": stages}
         if job.user is not None:
             line["user"] = job.user
         self._write(JOBS, msgspec.json.encode(line))
