@@ -37,7 +37,7 @@ class Toy:
                 case "freeze":
                     os.kill(os.getpid(), signal.SIGSTOP)
                 case "slow":
-                    time.sleep(0.3)
+                    time.sleep(1.5)
                 case "raise":
                     raise ZeroDivisionError("division by zero")
                 case "illegal":

@@ -42,9 +42,9 @@ class Asked:
             GangerError: there is no such scheduler.
         """
         loaded = load_scheduler(setting.scheduler, sample=setting.sample, plan=setting.plan)
-        if not hasattr(loaded, "decide"):
+        if not isinstance(loaded, Decides):
             raise SchedulerError(f"{loaded} looks ahead, which it cannot do outside the simulator")
-        self._scheduler: Decides = loaded
+        self._scheduler = loaded
         self._policy = loaded if isinstance(loaded, PolicyScheduler) else None
         self._probabilities: list[float] = []
 

@@ -31,7 +31,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     """Unix time."""
     answer: Answer
     outcome: str
-    """acted; shadow or dry-run, where nothing was changed; stale, where the cluster had moved on."""
+    """acted; shadow or dry-run, where nothing was changed; stale, where it came too late."""
     observation: Observation | None = None
 
 

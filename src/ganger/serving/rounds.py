@@ -5,7 +5,7 @@ by a driver as there.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from ganger.errors import SchedulerError
 from ganger.simulator.observation import Decision, JobObservation, Observation, StageObservation
 
 
+@runtime_checkable
 class Decides(Protocol):
     """Whatever can be asked: a heuristic, a policy, a scheduler of one's own."""
 
