@@ -29,6 +29,7 @@ from tyro.conf import arg, subcommand
 import ganger
 from ganger.config import read_toml
 from ganger.errors import ConfigError, GangerError, MissingExtraError
+from ganger.serving.commands import Serve
 from ganger.training.config import EXECUTORS, TrainConfig
 
 if TYPE_CHECKING:
@@ -831,6 +832,7 @@ def _parse(given: list[str]) -> Any:
         "drift": (Drift, tyro.MISSING_NONPROP),
         "tune": (Tune, tyro.MISSING_NONPROP),
         "warmup": (Warmup, tyro.MISSING_NONPROP),
+        "serve": (Serve, tyro.MISSING_NONPROP),
         "inspect": (Inspect, tyro.MISSING_NONPROP),
         "convert": (Convert, tyro.MISSING_NONPROP),
         "split": (Split, tyro.MISSING_NONPROP),

@@ -33,6 +33,11 @@ def check_observation(observation: Observation) -> None:
         raise ObservationError("two jobs have the same id")
     if observation.source_job is not None and observation.source_job not in jobs:
         raise ObservationError(f"source_job is {observation.source_job!r}; there is no such job")
+    if observation.source_job is not None:
+        held = jobs[observation.source_job].executors
+        _whole(
+            f"on_offer, of source_job {observation.source_job!r},", observation.on_offer, 0, held
+        )
     if observation.source_stage is not None:
         if observation.source_job is None:
             raise ObservationError("source_stage is given without source_job")
@@ -49,7 +54,7 @@ def _check_job(job: JobObservation, observation: Observation) -> None:
     where = f"job {job.id!r}"
     _number(f"{where}: arrival_s", job.arrival_s, -math.inf)
     _whole(f"{where}: executors", job.executors, 0, observation.executors)
-    _whole(f"{where}: supply", job.supply, 0, observation.executors)
+    _whole(f"{where}: supply", job.supply, job.executors, observation.executors)
     if not job.stages:
         raise ObservationError(f"{where} has no stages")
     before: dict[str, StageObservation] = {}

@@ -176,7 +176,13 @@ class Guard:
                 f"{self.process.setting} failed too often ({failure.reason}: {failure}); "
                 f"{self.config.fallback} decides for {self.config.cool_down_s:g} s"
             )
-        decisions = tuple(decide_round(self._fallback.decide, observation))
+        decisions: tuple[Decision, ...] = ()
+        detail = str(failure)
+        try:
+            decisions = tuple(decide_round(self._fallback.decide, observation))
+        except Exception as error:  # a cluster that waits is better than one without a guard
+            detail += f"; {self.config.fallback} failed as well: {error!r}"
+            self._say(detail)
         return Answer(
             version=observation.version,
             decisions=decisions,
@@ -184,7 +190,7 @@ class Guard:
             scheduler=self.config.fallback,
             latency_s=self._clock() - began,
             fallback=failure.reason,
-            detail=str(failure),
+            detail=detail,
         )
 
 

@@ -195,7 +195,8 @@ class SchedulerProcess:
         if self._process is not None:
             if self._process.poll() is not None:
                 self._bury(f"it ended with code {self._process.returncode}")
-            elif self._owes_since is not None and now - self._owes_since > _PATIENCE_S:
+                raise NoAnswerError("died", self._trouble)
+            if self._owes_since is not None and now - self._owes_since > _PATIENCE_S:
                 self._bury(f"it did not answer for {_PATIENCE_S:g} s")
             elif not self._ready and now - self._started > _START_S:
                 self._bury(f"it was not ready after {_START_S:g} s")

@@ -5,9 +5,9 @@ by a driver as there.
 """
 
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 from msgspec.structs import replace
 
 from ganger.errors import SchedulerError
@@ -35,7 +35,7 @@ def problem_with(observation: Observation, decision: Any) -> str | None:
             f"there are {some or 'none'}{more}"
         )
     limit: Any = decision.limit  # annotated, but nobody checked
-    if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1:
+    if isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 1:
         return f"limit is {limit!r}; expected a whole number from 1"
     return None
 
