@@ -29,7 +29,7 @@ from tyro.conf import arg, subcommand
 import ganger
 from ganger.config import read_toml
 from ganger.errors import ConfigError, GangerError, MissingExtraError
-from ganger.serving.commands import Serve
+from ganger.serving.commands import DriveDask, Serve
 from ganger.training.config import EXECUTORS, TrainConfig
 
 if TYPE_CHECKING:
@@ -825,6 +825,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(given: list[str]) -> Any:
+    if given[:2] == ["drive", "dask"]:
+        given = ["drive-dask", *given[2:]]
     commands: dict[str, tuple[Any, Any]] = {
         "simulate": (Simulate, tyro.MISSING_NONPROP),
         "train": (Train, _train_defaults(given) or tyro.MISSING_NONPROP),
@@ -833,6 +835,7 @@ def _parse(given: list[str]) -> Any:
         "tune": (Tune, tyro.MISSING_NONPROP),
         "warmup": (Warmup, tyro.MISSING_NONPROP),
         "serve": (Serve, tyro.MISSING_NONPROP),
+        "drive-dask": (DriveDask, tyro.MISSING_NONPROP),
         "inspect": (Inspect, tyro.MISSING_NONPROP),
         "convert": (Convert, tyro.MISSING_NONPROP),
         "split": (Split, tyro.MISSING_NONPROP),

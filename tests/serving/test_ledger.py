@@ -1,4 +1,4 @@
-"""The ledger of a real cluster keeps the simulator's rules, and survives what a simulator has not."""
+"""The ledger of a real cluster keeps the simulator's rules, and survives what simulators lack."""
 
 import heapq
 import random

@@ -8,13 +8,18 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
 from ganger.errors import ConfigError
 from ganger.serving.guard import Guard, GuardConfig, load_guard
 from ganger.serving.process import Setting
+
+if TYPE_CHECKING:
+    from ganger.serving.estimates import Estimates
+    from ganger.serving.metrics import Metrics
+    from ganger.serving.records import Records
 
 _Flat = arg(name="")
 _GUARD = GuardConfig()
@@ -109,3 +114,122 @@ def stopping() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driver:
+    """What all drivers take."""
+
+    scheduler: str = "general"
+    """The path of a training run or checkpoint; general, the policy that comes with Ganger; or a
+    heuristic."""
+    sample: bool = False
+    """Let a learned scheduler draw its actions instead of taking the most probable ones."""
+    dry_run: bool = False
+    """Decide and say what would be done, but do nothing."""
+    record: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
+    """Keep there every decision, the jobs that were seen as a workload, and what was learned of
+    durations."""
+    prior_s: float = 1.0
+    """How long a task is thought to take while nothing at all is known."""
+    status_port: Annotated[int | None, arg(metavar="PORT", help_behavior_hint="")] = None
+    """Serve metrics and a status page on this port of 127.0.0.1; 0: any that is free."""
+    guard: Annotated[GuardConfig, _Flat] = _GUARD
+
+    @property
+    def setting(self) -> Setting:
+        """What decides."""
+        return Setting(self.scheduler, self.sample)
+
+    @contextlib.contextmanager
+    def parts(self, about: dict[str, Any]) -> "Iterator[Parts]":
+        """What a driver needs, and its status page while it runs."""
+        from ganger.serving.estimates import Estimates
+        from ganger.serving.metrics import Metrics
+        from ganger.serving.records import Records
+        from ganger.serving.service import ServiceConfig, pages
+        from ganger.serving.web import WebServer
+
+        metrics, records = Metrics(), Records(self.record)
+        path = None if self.record is None else self.record / "estimates.json"
+        estimates = Estimates(self.prior_s, path)
+        about = {"scheduler": self.setting, "fallback": self.guard.fallback} | about
+        with contextlib.ExitStack() as stack:
+            if self.status_port is not None:
+                config = ServiceConfig(port=self.status_port)
+                application = pages(metrics, None, about, config)
+                server = stack.enter_context(WebServer(application, config.host, config.port))
+                say(f"status and metrics at {server.url}/")
+            guard = stack.enter_context(guarded(self.setting, self.guard))
+            yield Parts(guard, estimates, metrics, records)
+        records.close()
+        figures = metrics.figures() | {"estimates": estimates.error()}
+        print(json.dumps({name: figures[name] for name in sorted(figures) if figures[name]}))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a driver needs."""
+
+    guard: Guard
+    estimates: "Estimates"
+    metrics: "Metrics"
+    records: "Records"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriveDask(Driver):
+    """Drive a Dask cluster whose scheduler runs with --preload ganger.dask."""
+
+    address: Annotated[Positional[str], arg(metavar="ADDRESS")]
+    """Of Dask's scheduler, as tcp://127.0.0.1:8786 or tls://..."""
+    token_file: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Holds the secret that the scheduler was given in GANGER_TOKEN; else that variable is read
+    here, too."""
+    tls_ca: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """For tls://: the authority that signed the scheduler's certificate."""
+    tls_cert: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Our certificate."""
+    tls_key: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
+    """Its key."""
+
+    def run(self) -> None:
+        import asyncio
+        import os
+
+        from ganger.errors import MissingExtraError
+
+        try:
+            import distributed
+        except ImportError:
+            raise MissingExtraError("ganger drive dask", "dask") from None
+        from ganger.serving.dask.agent import Agent
+
+        token = read_token(self.token_file) or os.environ.get("GANGER_TOKEN", "")
+        if not token:
+            raise ConfigError("give the scheduler's secret with --token-file or in GANGER_TOKEN")
+        security = None
+        if self.tls_ca or self.tls_cert or self.tls_key:
+            security = distributed.Security(
+                tls_ca_file=_text(self.tls_ca),
+                tls_client_cert=_text(self.tls_cert),
+                tls_client_key=_text(self.tls_key),
+                require_encryption=True,
+            )
+        with stopping() as stop, self.parts({"cluster": self.address}) as parts:
+            agent = Agent(
+                self.address,
+                token,
+                parts.guard,
+                parts.estimates,
+                parts.metrics,
+                parts.records,
+                security=security,
+                dry_run=self.dry_run,
+                say=say,
+            )
+            asyncio.run(agent.run(stop))
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

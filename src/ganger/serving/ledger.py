@@ -100,6 +100,10 @@ class Ledger:
         self._declined = False  # whoever idles was offered since the last event
         self._as_simulator = False  # to the letter, for comparison
 
+    def knows(self, job: str) -> bool:
+        """Whether a job is in the system."""
+        return job in self._jobs
+
     # --- what happened
 
     def add_executors(self, ids: Iterable[Hashable]) -> None:
@@ -203,6 +207,18 @@ class Ledger:
         if not self._as_simulator:
             self.offer_idle()
         self._skip()
+
+    def rouse(self) -> None:
+        """Nothing runs and nothing moves: offer everybody again, whatever was decided before."""
+        self._promises.clear()
+        for job in self._jobs.values():
+            job.promised = 0
+            for stage in job.stages.values():
+                stage.committed = 0
+            for executor in list(self._pools[job]):
+                self._enter_pool(executor, None)
+        self._declined = False
+        self.offer_idle()
 
     def offer_idle(self) -> None:
         """Open a round for everybody in the common pool, unless they were asked about already."""

@@ -42,6 +42,8 @@ class SeenStage(msgspec.Struct, frozen=True):
     parents: tuple[str, ...]
     durations_s: tuple[float, ...]
     """Of each of its tasks."""
+    name: str | None = None
+    """Under which its durations are remembered; None: its id."""
 
 
 class SeenJob(msgspec.Struct, frozen=True):
@@ -50,6 +52,8 @@ class SeenJob(msgspec.Struct, frozen=True):
     id: str
     arrival_s: float
     """Unix time."""
+    finish_s: float
+    """Likewise."""
     stages: tuple[SeenStage, ...]
     user: str | None = None
 
