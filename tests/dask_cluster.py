@@ -89,7 +89,9 @@ class DaskCluster:
 
     def start_agent(self, scheduler, *flags, wait=True):
         """`ganger drive dask`; returns its process when it drives."""
-        agent = self.start("ganger", "drive", "dask", self.address, "--scheduler", scheduler, *flags)
+        agent = self.start(
+            "ganger", "drive", "dask", self.address, "--scheduler", scheduler, *flags
+        )
         if wait:
             self._said(agent, r"driving (\S+)")
         return agent
@@ -181,7 +183,9 @@ def sleep_jobs(scales=(10, 8, 6, 2, 1, 1, 3, 1)):
         draw = random.Random(100 + number)
         counts = (scale * 4, scale * 2, scale, 1)
         jobs.append(
-            SleepJob(f"J{number}", counts, tuple(draw.choice((0.05, 0.1, 0.2, 0.3, 0.5)) for _ in counts))
+            SleepJob(
+                f"J{number}", counts, tuple(draw.choice((0.05, 0.1, 0.2, 0.3, 0.5)) for _ in counts)
+            )
         )
     return jobs
 

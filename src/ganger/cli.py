@@ -76,6 +76,9 @@ class Simulate:
     """Executors of several sizes instead; a stage runs on those that meet its demand."""
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     """Seconds an executor needs to change jobs."""
+    reconsider: bool = False
+    """After jobs arrived, offer executors again that end a task, as the Dask driver does; else they
+    stay with their stage while it has tasks."""
     scheduler: str = "fair"
     """A heuristic such as fair or srpt:cap=sqrt,c=1; the path of a training run; general, the
     policy that comes with Ganger; or replay: what the workload's log says really happened."""
@@ -104,7 +107,12 @@ class Simulate:
         from ganger.workload.classes import parse_class
 
         classes = tuple(map(parse_class, self.classes))
-        cluster = cluster_of(classes, executors=self.executors, move_delay_s=self.move_delay_s)
+        cluster = cluster_of(
+            classes,
+            executors=self.executors,
+            move_delay_s=self.move_delay_s,
+            reconsider=self.reconsider,
+        )
         if self.scheduler == "replay":
             self._replay(cluster)
             return
@@ -455,6 +463,9 @@ class Evaluate:
     """Task slots of the cluster; as in training unless given, and 50 without a run."""
     classes: Annotated[tuple[str, ...], arg(metavar="[NAME:COUNT:cores=C,memory=M ...]")] = ()
     """Executors of several sizes instead; a stage runs on those that meet its demand."""
+    reconsider: bool = False
+    """After jobs arrived, offer executors again that end a task, as the Dask driver does; else they
+    stay with their stage while it has tasks. As in training where a run is named."""
     jobs: Annotated[int | None, _optional("N")] = None
     """Jobs in a list; as in training unless given. Without a run, 256 of a file and 50 else."""
     interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
@@ -493,6 +504,7 @@ class Evaluate:
         for name in ("workload", "executors", "jobs", "interarrival_s"):
             if (given := getattr(self, name)) is not None:
                 settings[name] = given
+        settings["reconsider"] |= self.reconsider
         classes = tuple(map(parse_class, self.classes))
         if classes:
             settings["executors"] = sum(given.count for given in classes)
@@ -546,6 +558,7 @@ class Evaluate:
                 contenders,
                 executors=settings["executors"],
                 classes=classes,
+                reconsider=settings["reconsider"],
                 jobs=None if self.whole else jobs,
                 interarrival_s=settings["interarrival_s"],
                 move_delay_s=settings["move_delay_s"],
@@ -672,6 +685,9 @@ class Tune:
     a row, with their own arrivals; jobs of no file arrive every 25 s."""
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
     """Seconds an executor needs to change jobs."""
+    reconsider: bool = False
+    """After jobs arrived, offer executors again that end a task, as the Dask driver does; else they
+    stay with their stage while it has tasks."""
     episodes: int = 64
     """Job lists in the last round of the search, and held-out lists; of a file, as many windows of
     it as share no job, if these are fewer."""
@@ -711,6 +727,7 @@ class Tune:
                 seed=self.seed,
                 baseline=parse_scheduler(self.baseline) if self.baseline else None,
                 kill_at_limit=self.kill_at_limit,
+                reconsider=self.reconsider,
                 progress=lambda what, done, of: bar.update(done, of, what),
             )
         arrivals = _arrivals(source, "test", self.interarrival_s)

@@ -7,7 +7,6 @@ import pytest
 from invariants import RandomDecisions
 from msgspec.structs import replace
 
-import ganger
 from ganger.schedulers import Fair, Srpt
 from ganger.serving.ledger import Ledger
 from ganger.serving.rounds import decide_round
@@ -162,7 +161,8 @@ def test_a_scheduler_is_asked_the_same_as_in_the_simulator():
     for seed in range(60):
         workload, executors = random_workload(seed), 1 + seed % 7
         there, here = (Asked(RandomDecisions(seed)) for _ in range(2))
-        simulate(Cluster(executors=executors, move_delay_s=0.0), workload, there)
+        cluster = Cluster(executors=executors, move_delay_s=0.0, reconsider=True)
+        simulate(cluster, workload, there)
         Engine(workload, executors, as_simulator=True).run(here)
         for simulated, driven in zip(there.seen, here.seen, strict=False):
             if any(stage.moving for job in simulated.jobs for stage in job.stages):
@@ -180,7 +180,9 @@ def test_it_takes_as_long_as_in_the_simulator(scheduler):
     ratios = []
     for seed in range(30):
         workload = random_workload(seed)
-        simulated = simulate(Cluster(executors=4, move_delay_s=0.0), workload, scheduler)
+        simulated = simulate(
+            Cluster(executors=4, move_delay_s=0.0, reconsider=True), workload, scheduler
+        )
         finish_s = Engine(workload, 4).run(scheduler)
         driven = sum(finish_s[job.id] - job.arrival_s for job in workload.jobs)
         ratios.append(driven / simulated.jct_s.sum())
@@ -227,9 +229,17 @@ def test_an_answer_to_an_older_question_changes_nothing():
 def test_an_answer_that_must_not_be_given_changes_nothing():
     ledger = small()
     asked = ledger.observation(0.0, ESTIMATES)
-    with pytest.raises(ganger.GangerError, match="cannot be chosen"):
-        ledger.act([Decision("a", "sum", 2)], asked.version)
-    assert ledger.observation(0.0, ESTIMATES) == asked
+    assert not ledger.act([Decision("a", "sum", 2)], asked.version)
+    again = ledger.observation(0.0, ESTIMATES)
+    assert again == replace(asked, version=again.version) and again.version > asked.version
+
+
+def test_what_can_still_be_done_of_an_answer_is_done():
+    ledger = small(executors=3)
+    asked = ledger.observation(0.0, ESTIMATES)
+    late = [Decision("gone", "map", 2), Decision("a", "map", 2)]
+    assert ledger.act(late, asked.version)
+    assert ledger.dropped == 1 and len(ledger.launches) == 2
 
 
 def test_without_a_scheduler_jobs_are_served_in_order():

@@ -18,7 +18,8 @@ from ganger.evaluation.metrics import (
     utilisation,
 )
 from ganger.schedulers import Fair, Fcfs, Heuristic, parse_scheduler, spellings
-from ganger.simulator.simulate import Cluster, CompiledScheduler
+from ganger.simulator.cluster import cluster_of
+from ganger.simulator.simulate import CompiledScheduler
 from ganger.workload.classes import ExecutorClass
 from ganger.workload.sources import JobSource, Split
 
@@ -108,6 +109,7 @@ def evaluate(
     seed: int,
     interarrival_s: float | None = None,
     classes: Sequence[ExecutorClass] = (),
+    reconsider: bool = False,
     move_delay_s: float = 2.0,
     split: Split = "test",
     weights: Mapping[str, float] | None = None,
@@ -125,6 +127,7 @@ def evaluate(
         interarrival_s: mean time between random arrivals. None: the lists of a log are windows of
             it, with its own arrivals; any other jobs arrive every 25 s on average.
         classes: of the executors, whose counts sum to them; none: all meet every demand.
+        reconsider: offer executors again after jobs arrived (`Cluster.reconsider`).
         episodes: job lists; of a log, at most as many as share no job.
         split: which of the jobs.
         weights: of users, for the weighted mean completion time; of any other user, 1.
@@ -140,7 +143,9 @@ def evaluate(
     ]
     lists = JobLists(
         source,
-        cluster=Cluster(executors=executors, move_delay_s=move_delay_s, classes=tuple(classes)),
+        cluster=cluster_of(
+            classes, executors=executors, move_delay_s=move_delay_s, reconsider=reconsider
+        ),
         jobs=jobs,
         interarrival_s=interarrival_s,
         seed=seed,

@@ -127,6 +127,7 @@ def tune(
     move_delay_s: float = 2.0,
     baseline: Heuristic | None = None,
     kill_at_limit: bool = False,
+    reconsider: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> TuneReport:
     """Find the best parameters of every family of heuristics.
@@ -139,6 +140,7 @@ def tune(
             log, at most as many as share no job.
         baseline: what ratios are to; `baseline_of` the source unless given.
         kill_at_limit: stop a gang when it has run as long as was asked for.
+        reconsider: offer executors again after jobs arrived (`Cluster.reconsider`).
         progress: called with what is being done, and how much of it.
 
     Raises:
@@ -150,7 +152,7 @@ def tune(
     def lists(stream: Stream, split: Split) -> JobLists:
         return JobLists(
             source,
-            cluster=Cluster(executors=executors, move_delay_s=move_delay_s),
+            cluster=Cluster(executors=executors, move_delay_s=move_delay_s, reconsider=reconsider),
             jobs=jobs,
             interarrival_s=interarrival_s,
             seed=seed,

@@ -56,6 +56,7 @@ class TrainedOn(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     interarrival_s: float | tuple[float, ...] | None
     move_delay_s: float
+    reconsider: bool = False
     part: str = "train"
     objective: str = "mean"
     weights: dict[str, float] = {}

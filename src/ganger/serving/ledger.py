@@ -6,9 +6,10 @@ whoever decides answers it, later. So a scheduler meets on a real cluster what i
 executors stay with their stage while that has tasks; they are decided about ahead of time when it
 has none left to start; they stay with their job until they are given to another one.
 
-What differs: executors change jobs at once; a stage is runnable as soon as some of its tasks are;
-idle executors are offered again after every event, lest any is forgotten; and executors and
-finished tasks can be lost. Plain Python, without the compiler: it runs inside the scheduler of the
+As in a simulation with `reconsider`, an executor that ends a task after jobs arrived is offered
+once more. What differs: executors change jobs at once; a stage is runnable as soon as some of its
+tasks are; idle executors are offered again after every event, lest any is forgotten; and executors
+and finished tasks can be lost. Plain Python, without the compiler: it runs inside the scheduler of the
 engine that is driven.
 """
 
@@ -16,7 +17,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ganger.serving.rounds import executors_given
+from ganger.serving.rounds import after, amount, problem_with
 from ganger.simulator.observation import Decision, JobObservation, Observation, StageObservation
 
 
@@ -68,6 +69,7 @@ class _Executor:
     job: _Job | None = None
     stage: _Stage | None = None
     busy: bool = False
+    asked: int = 0  # jobs that had arrived when it was last decided about
 
 
 _Source = _Stage | _Job | None  # a stage; a job's pool; the common pool
@@ -79,6 +81,7 @@ class _Round:
     job: _Job | None
     on_offer: int
     hand: list[_Executor]  # those of the source that are free now, longest idle first
+    ahead: bool = False  # also about the others of the stage, which still run
 
 
 class Ledger:
@@ -91,6 +94,8 @@ class Ledger:
         """(executor, job, stage): to be carried out by the driver, which empties it."""
         self.ended: list[str] = []
         """Jobs that have ended; likewise."""
+        self.dropped = 0
+        """Decisions that could not be carried out any more."""
         self._jobs: dict[str, _Job] = {}
         self._ranks = 0
         self._executors: dict[Hashable, _Executor] = {}
@@ -285,19 +290,31 @@ class Ledger:
     def act(self, decisions: Sequence[Decision], version: int) -> bool:
         """Answer the round; False: the answer is to an older question, and nothing is done.
 
-        Raises:
-            SchedulerError: a decision must not be taken; nothing is done.
+        The cluster goes on while somebody decides. A decision that was right when the question was
+        asked and cannot be carried out any more is left out, and counted in `dropped`; where that
+        leaves none, the question is asked again.
         """
         if not self._rounds or version != self.version:
             return False
-        estimates = {(j, s): 0.0 for j, job in self._jobs.items() for s in job.stages}
-        given = executors_given(self.observation(0.0, estimates), decisions)
-        current = self._rounds.popleft()
-        for decision, count in zip(decisions, given, strict=True):
-            stage = self._jobs[decision.job].stages[decision.stage]
-            self._promise(current, stage, count)
+        current = self._rounds[0]
+        unknown = {(j, s): 0.0 for j, job in self._jobs.items() for s in job.stages}
+        seen = self.observation(0.0, unknown)
+        given: list[tuple[Decision, int]] = []
+        for decision in decisions:
+            if seen.on_offer == 0 or problem_with(seen, decision) is not None:
+                self.dropped += 1
+                continue
+            given.append((decision, amount(seen, decision)))
+            seen = after(seen, decision)
         self.version += 1
+        if decisions and not given:
+            return False
+        self._rounds.popleft()
+        for decision, count in given:
+            self._promise(current, self._jobs[decision.job].stages[decision.stage], count)
         self._close(current)
+        if self._rounds:
+            self._begin()
         self._skip()
         return True
 
@@ -332,10 +349,13 @@ class Ledger:
         executor.busy = False
         self._news()
         if stage.ready > 0:
-            self._launch(executor, stage)
+            if executor.asked < self._ranks:
+                self._enqueue(_Round(stage, stage.job, 1, [executor]))
+            else:
+                self._launch(executor, stage)
             return
         for waiting in self._rounds:
-            if waiting.source is stage:  # decided about already, or just now
+            if waiting.source is stage and waiting.ahead:  # about all of them
                 waiting.hand.append(executor)
                 return
         job = stage.job
@@ -348,12 +368,15 @@ class Ledger:
 
     def _offer(self, source: _Source, job: _Job | None, hand: list[_Executor]) -> None:
         """Open a round, or let it wait for its turn."""
+        ahead = isinstance(source, _Stage)
         for waiting in self._rounds:
-            if waiting.source is source:
+            if waiting.source is source and waiting.ahead == ahead:
                 waiting.hand = hand
                 return
-        on_offer = source.executors if isinstance(source, _Stage) else len(hand)
-        self._rounds.append(_Round(source, job, on_offer, hand))
+        self._enqueue(_Round(source, job, len(hand), hand, ahead))
+
+    def _enqueue(self, new: _Round) -> None:
+        self._rounds.append(new)
         if len(self._rounds) == 1:
             self._begin()
 
@@ -361,11 +384,12 @@ class Ledger:
         """The first round in the queue is the one to answer."""
         self.version += 1
         current = self._rounds[0]
-        if isinstance(current.source, _Stage):
-            current.on_offer = current.source.executors
-        else:
+        if not isinstance(current.source, _Stage):
             current.hand = list(self._pools[current.source])
-            current.on_offer = len(current.hand)
+        elif current.ahead:
+            current.on_offer = current.source.executors
+            return
+        current.on_offer = len(current.hand)
 
     def _skip(self) -> None:
         """Close rounds that nobody needs to be asked about."""
@@ -422,7 +446,9 @@ class Ledger:
         """Send a free executor where it was promised to; if it was not, it idles."""
         stage = self._take_promise(source) if source in self._promises else None
         job = executor.job
-        if stage is None:
+        if stage is None and executor.stage is not None and executor.stage.ready > 0:
+            self._launch(executor, executor.stage)  # it was offered once more, and stays
+        elif stage is None:
             wanted = job is not None and any(not one.exhausted for one in job.stages.values())
             self._enter_pool(executor, job if wanted else None)
         elif stage.exhausted or stage.job.id not in self._jobs:
@@ -462,6 +488,7 @@ class Ledger:
             executor.stage = stage
             stage.executors += 1
         executor.busy = True
+        executor.asked = self._ranks
         stage.ready -= 1
         stage.launched += 1
         self.launches.append((executor.id, stage.job.id, stage.id))

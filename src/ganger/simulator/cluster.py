@@ -21,6 +21,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds an executor needs to change from one job (or from nobody) to another."""
     classes: tuple[ExecutorClass, ...] = ()
     """Whose counts sum to the executors; none: every executor meets every demand."""
+    reconsider: bool = False
+    """After jobs arrived, an executor that ends a task is offered once more even if its stage has
+    others; else it stays with the stage to the end, as in the field's simulators."""
 
     def __post_init__(self) -> None:
         if self.executors < 1:
@@ -43,7 +46,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def prepare(self, state: State, table: Table) -> None:
-        """Give the executors of a state that was just loaded their classes."""
+        """Give a state that was just loaded what is not the same in all clusters."""
+        state.clock[0]["reconsider"] = self.reconsider
         if self.classes:
             engine.set_classes(
                 state,
@@ -54,8 +58,19 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def cluster_of(classes: Sequence[ExecutorClass], *, executors: int, move_delay_s: float) -> Cluster:
+def cluster_of(
+    classes: Sequence[ExecutorClass],
+    *,
+    executors: int,
+    move_delay_s: float,
+    reconsider: bool = False,
+) -> Cluster:
     """A cluster of these classes, or where there are none, of so many executors."""
     if classes:
         executors = sum(given.count for given in classes)
-    return Cluster(executors=executors, move_delay_s=move_delay_s, classes=tuple(classes))
+    return Cluster(
+        executors=executors,
+        move_delay_s=move_delay_s,
+        classes=tuple(classes),
+        reconsider=reconsider,
+    )

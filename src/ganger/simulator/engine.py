@@ -304,6 +304,7 @@ def _launch(state, table, e, s):
 
 @compiled
 def _start(state, table, e, s):
+    state.executors[e].asked = state.clock[0].arrived
     ends_at = _launch(state, table, e, s)
     push(state, ends_at, 2 * e + TASK_DONE)
 
@@ -546,6 +547,10 @@ def _fulfil(state, table):
         s = _take_commitment(state, source, kind)
         clock.in_hand -= 1
         j = np.int64(state.executors[e].job)
+        own = np.int64(state.executors[e].stage)
+        if s < 0 and own >= 0 and state.stages[own].launched < state.stages[own].tasks:
+            _start(state, table, e, own)  # it was offered once more, and stays
+            continue
         _leave_pool(state, e)
         if s < 0:
             if j >= 0 and _may_serve(state, j, kind):
@@ -739,6 +744,18 @@ def _stage_has_no_more_tasks(state, table, e):
 
 
 @compiled
+def _reconsider(state, e):
+    """Jobs have arrived since the executor got its stage, which has more tasks: does it stay?"""
+    clock = state.clock[0]
+    executor = state.executors[e]
+    state.hand[0] = e
+    clock.in_hand = 1
+    clock.source_job = executor.job
+    clock.offered_kind = executor.kind
+    clock.on_offer = 1
+
+
+@compiled
 def _executor_arrives(state, table, e):
     executor = state.executors[e]
     s = np.int64(executor.target)
@@ -814,6 +831,10 @@ def _next_event(state, table):
         return
     _book_task(state, e)
     if state.stages[s].launched < state.stages[s].tasks:
+        if clock.reconsider == 1 and state.executors[e].asked < clock.arrived:
+            _pop(state)
+            _reconsider(state, e)
+            return
         # By far the most frequent event: the executor stays and starts the stage's next task.
         ends_at = _launch(state, table, e, s)
         clock.sequence += 1
@@ -902,6 +923,7 @@ def load(state, table, templates, arrivals_s, executors, move_delay_s, key):
     clock.news = 0
     clock.gang_round = 0
     clock.kill_at_limit = 0
+    clock.reconsider = 0
     clock.kinds = 0
     clock.offered_kind = 0
     clock.next_kind = -1

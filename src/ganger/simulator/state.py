@@ -46,6 +46,7 @@ CLOCK = np.dtype(
         ("news", "i4"),  # 1: the common pool will be offered at the end of this instant
         ("gang_round", "i4"),  # 1: that round is open; gangs may be chosen
         ("kill_at_limit", "i4"),  # 1: a gang runs no longer than was asked for
+        ("reconsider", "i4"),  # 1: executors are offered again after jobs arrived
         ("kinds", "i4"),  # executor classes; 0: all executors are alike
         ("offered_kind", "i4"),  # class of the executors on offer
         ("next_kind", "i4"),  # class to offer next of that source, or -1
@@ -111,6 +112,7 @@ EXECUTOR = np.dtype(
         ("previous", "i4"),
         ("wave", "i4"),  # of the running or last task
         ("kind", "i4"),  # executor class
+        ("asked", "i4"),  # jobs that had arrived when it was last decided about
     ],
     align=True,
 )

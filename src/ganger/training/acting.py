@@ -33,6 +33,7 @@ ENVIRONMENT = np.dtype(
         ("begun", "i4"),
         ("next_jobs", "i4"),  # in the next episode: the first one is shorter, so that they spread
         ("objective", "i4"),  # a value of OBJECTIVES
+        ("reconsider", "i4"),
     ],
     align=True,
 )
@@ -149,6 +150,7 @@ def _begin_episode(all_environments, i, state, table):
         environment.move_delay_s,
         derive(key, 1),
     )
+    state.clock[0].reconsider = environment.reconsider
     advance(state, table)
 
 

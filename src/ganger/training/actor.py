@@ -81,6 +81,7 @@ class Actor:
         gaps_s = [_mean_gap_s(gap_s, table) for _, gap_s in config.cells]
         environments["mean_interarrival_s"] = [gaps_s[cell] for cell in self._cells]
         environments["move_delay_s"] = config.move_delay_s
+        environments["reconsider"] = config.reconsider
         environments["jobs"] = config.jobs
         environments["executors"] = executors
         environments["objective"] = OBJECTIVES[config.objective]
@@ -173,6 +174,7 @@ class Actor:
                 self._config.move_delay_s,
                 np.uint64(streams.derive(key, 1)),  # compiled code returns a Python int
             )
+            self._fair_state.clock[0]["reconsider"] = environment["reconsider"]
             self._fair.run(self._fair_state, self.table, key)
             fair_s = engine.job_seconds(self._fair_state) / jobs
             objective = int(environment["objective"])

@@ -47,7 +47,11 @@ def measure_cells(config: TrainConfig, source: JobSource | None) -> Cells:
         for k, (size, gap_s) in enumerate(cells):
             lists = JobLists(
                 source,
-                cluster=Cluster(executors=size, move_delay_s=config.move_delay_s),
+                cluster=Cluster(
+                    executors=size,
+                    move_delay_s=config.move_delay_s,
+                    reconsider=config.reconsider,
+                ),
                 jobs=config.jobs,
                 interarrival_s=gap_s,
                 seed=config.seed,

@@ -71,6 +71,9 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     sizes, under each of the mean times between arrivals."""
     move_delay_s: float = 2.0
     """Seconds an executor needs to change jobs."""
+    reconsider: bool = False
+    """After jobs arrived, offer executors again that end a task, as the Dask driver does; else they
+    stay with their stage while it has tasks."""
     jobs: int = 50
     """Jobs in an episode."""
     interarrival_s: float | tuple[float, ...] | None = None

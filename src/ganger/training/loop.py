@@ -401,6 +401,7 @@ class _Loop:
             "part": config.part,
             "executors": config.executors,
             "move_delay_s": config.move_delay_s,
+            "reconsider": config.reconsider,
             "jobs": config.jobs,
             "interarrival_s": config.interarrival_s,
             "objective": config.objective,

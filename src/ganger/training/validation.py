@@ -89,7 +89,11 @@ class Validator:
     ) -> _CellLists | None:
         lists = JobLists(
             source,
-            cluster=Cluster(executors=executors, move_delay_s=config.move_delay_s),
+            cluster=Cluster(
+                executors=executors,
+                move_delay_s=config.move_delay_s,
+                reconsider=config.reconsider,
+            ),
             jobs=config.jobs,
             interarrival_s=interarrival_s,
             seed=_SEED,

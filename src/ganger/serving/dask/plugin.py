@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from ganger.errors import ConfigError, SchedulerError
+from ganger.errors import ConfigError
 from ganger.serving.dask.messages import Act, Seen, StageTimes
 from ganger.serving.ledger import Ledger
 from ganger.serving.records import SeenJob, SeenStage
@@ -213,15 +213,9 @@ class Gate(SchedulerPlugin):
         self._check(token)
         given = msgspec.msgpack.decode(answer, type=Act)
         self._digest()
-        try:
-            done = self._ledger.act(given.decisions, given.version)
-        except SchedulerError as error:
-            self.counts["illegal"] += 1
-            logger.warning("an answer was refused: %s", error)
-            self._ledger.serve_in_order()
-            done = False
-        else:
-            self.counts["acted" if done else "stale"] += 1
+        done = self._ledger.act(given.decisions, given.version)
+        self.counts["acted" if done else "stale"] += 1
+        self.counts["dropped"] = self._ledger.dropped
         self._carry_out()
         return done
 
