@@ -190,8 +190,13 @@ def sleep_jobs(scales=(10, 8, 6, 2, 1, 1, 3, 1)):
     return jobs
 
 
-def run_jobs(cluster, jobs, *, gap_s=0.15, run=0, mark=True, priority=None, timeout=180):
-    """Submit jobs one after the other from clients of their own; completion times in order."""
+def run_jobs(
+    cluster, jobs, *, gap_s=0.15, run=0, mark=True, priority=None, meanwhile=None, timeout=120
+):
+    """Submit jobs one after the other from clients of their own; completion times in order.
+
+    meanwhile: called in a thread of its own when the first job is submitted.
+    """
     clients = [cluster.new_client() for _ in jobs]
     graphs = [job.build(run) for job in jobs]
     jct_s, errors = [None] * len(jobs), []
@@ -213,6 +218,8 @@ def run_jobs(cluster, jobs, *, gap_s=0.15, run=0, mark=True, priority=None, time
             errors.append(error)
 
     threads = [threading.Thread(target=submit, args=(i,)) for i in range(len(jobs))]
+    if meanwhile is not None:
+        threads.append(threading.Thread(target=lambda: (time.sleep(0.5), meanwhile())))
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -9,8 +9,8 @@ has none left to start; they stay with their job until they are given to another
 As in a simulation with `reconsider`, an executor that ends a task after jobs arrived is offered
 once more. What differs: executors change jobs at once; a stage is runnable as soon as some of its
 tasks are; idle executors are offered again after every event, lest any is forgotten; and executors
-and finished tasks can be lost. Plain Python, without the compiler: it runs inside the scheduler of the
-engine that is driven.
+and finished tasks can be lost. Plain Python, without the compiler: it runs inside the scheduler of
+the engine that is driven.
 """
 
 from collections import deque

@@ -139,6 +139,11 @@ class Agent:
             (one.job, one.stage): self._estimates.estimate(one.name, one.finished, one.total_s)
             for one in seen.times
         }
+
+        def task_s(job: str, stage: str) -> float:
+            found = known.get((job, stage))  # it may have ended since
+            return (found or self._estimates.estimate(stage)).task_s
+
         replace = msgspec.structs.replace
         return replace(
             observation,
@@ -146,7 +151,7 @@ class Agent:
                 replace(
                     job,
                     stages=tuple(
-                        replace(stage, estimated_task_s=known[job.id, stage.id].task_s)
+                        replace(stage, estimated_task_s=task_s(job.id, stage.id))
                         for stage in job.stages
                     ),
                 )

@@ -27,11 +27,14 @@ from ganger.errors import ConfigError
 from ganger.serving.dask.messages import Act, Seen, StageTimes
 from ganger.serving.ledger import Ledger
 from ganger.serving.records import SeenJob, SeenStage
+from ganger.serving.shadow import Shadow
+from ganger.simulator.observation import Observation
 
 KNOWN = ("2026.8",)
 """Versions of distributed, by their first two numbers, that all tests have passed with."""
 TOKEN = "GANGER_TOKEN"  # of the environment
 DEADLINE = "GANGER_DEADLINE_S"
+SHADOW = "GANGER_SHADOW"
 _GATE = {"ganger-gate": 1}
 _DEADLINE_S = 0.5
 _UNATTENDED_S = 3.0  # without a question from an agent: there is none
@@ -66,12 +69,16 @@ class Gate(SchedulerPlugin):
 
     name = "ganger"
 
-    def __init__(self, token: str, deadline_s: float = _DEADLINE_S) -> None:
+    def __init__(
+        self, token: str, deadline_s: float = _DEADLINE_S, *, shadow: bool = False
+    ) -> None:
         if not token:
             raise ConfigError(f"set {TOKEN} for the scheduler and the agent to the same secret")
         self._token = token.encode()
         self._deadline_s = deadline_s
         self._ledger = Ledger()
+        self._shadow = Shadow() if shadow else None
+        self._would: Observation | None = None  # what there last was to decide in the shadow
         self._tasks: dict[Hashable, _Task] = {}
         self._ready: dict[tuple[str, str], dict[Hashable, None]] = {}
         self._jobs: dict[str, _Seen] = {}
@@ -128,10 +135,9 @@ class Gate(SchedulerPlugin):
             prefix = task.prefix.name
             seen.names[stage] = f"{seen.kind}/{prefix}" if seen.kind else prefix
             seen.parents.setdefault(stage, set()).update(above)
-        for (job, stage), count in groups.items():
-            self._tell("add", (job, stage, (), count))
-        for (job, stage), above in parents.items():
-            self._tell("add", (job, stage, tuple(sorted(above)), 0))
+        for job, stage in _parents_first(parents):
+            names = tuple(sorted(parents[job, stage]))
+            self._tell("add", (job, stage, names, groups[job, stage]))
 
     def transition(self, key: Hashable, start: str, finish: str, *_: Any, **more: Any) -> None:
         """A task changed its state."""
@@ -146,7 +152,7 @@ class Gate(SchedulerPlugin):
                 self._tell("finished", (slot, where, _seconds(more)))
             else:
                 task.state = "waiting"
-                self._tell("failed", slot)
+                self._tell("failed", (slot, where))
                 self.counts["tasks_interrupted"] += finish != "erred"
         elif start == "no-worker" and task.state == "ready":
             task.state = "waiting"
@@ -160,7 +166,10 @@ class Gate(SchedulerPlugin):
                 self._tell("add", (*where, (), 1))
             task.state = "waiting"
             self._gate(self._scheduler.tasks[key])
-        elif finish == "no-worker":
+        elif finish == "processing" and self._shadow is not None:
+            task.state = "running"
+            self._tell("started", where)
+        elif finish == "no-worker" and self._shadow is None:
             task.state = "ready"
             self._ready.setdefault(where, {})[key] = None
             self._tell("ready", where)
@@ -196,7 +205,7 @@ class Gate(SchedulerPlugin):
         end = self._loop.time() + min(timeout, 60.0)
         while True:
             self._asked_s = time.monotonic()
-            if (self._ledger.waits and self._ledger.version > since) or self._ended:
+            if self._version() > since or self._ended:
                 break
             left = end - self._loop.time()
             if left <= 0:
@@ -242,7 +251,15 @@ class Gate(SchedulerPlugin):
     def _is_of(self, task: Any, job: str) -> bool:
         return str((task.annotations or {}).get("job")) == job
 
+    def _version(self) -> int:
+        """Of the question that waits for an answer; -1: none does."""
+        if self._shadow is not None:
+            return -1 if self._would is None else self._would.version
+        return self._ledger.version if self._ledger.waits else -1
+
     def _gate(self, task: Any) -> None:
+        if self._shadow is not None:
+            return
         task.resource_restrictions = dict(_GATE)
         task.worker_restrictions = None
 
@@ -256,6 +273,9 @@ class Gate(SchedulerPlugin):
     def _digest(self) -> None:
         self._due = False
         told, self._told = self._told, []
+        if self._shadow is not None:
+            self._watch_only(self._shadow, told)
+            return
         ledger = self._ledger
         now_s = time.time()
         # A ledger hears what became ready by a task's end before the end itself.
@@ -275,7 +295,7 @@ class Gate(SchedulerPlugin):
                 self._jobs[job].stages.setdefault(stage, []).append(took_s)
                 ledger.task_finished(slot, took_s)
             elif what == "failed":
-                ledger.task_failed(about)
+                ledger.task_failed(about[0])
         for what, about in told:
             if what == "remove" and ledger.knows(about[0]):
                 ledger.remove_tasks(*about)
@@ -289,6 +309,45 @@ class Gate(SchedulerPlugin):
                     ledger.add_executors(self._slots[address])
         ledger.settle()
         self._carry_out()
+
+    def _watch_only(self, shadow: Shadow, told: list[tuple[str, Any]]) -> None:
+        """In the shadow: what there was to decide before Dask gave the next tasks away."""
+        now_s = time.time()
+        before = shadow.version
+        starts = []
+        for what, about in told:
+            if what == "add":
+                job, stage, parents, count = about
+                shadow.add_tasks(job, stage, parents, count, now_s)
+            elif what == "started":
+                starts.append(about)
+            elif what == "finished":
+                _, (job, stage), took_s = about
+                if starts and about[1] in starts:  # within one moment: it started here, too
+                    starts.remove(about[1])
+                    shadow.task_started(job, stage)
+                self._jobs[job].stages.setdefault(stage, []).append(took_s)
+                shadow.task_finished(job, stage, took_s)
+            elif what == "failed":
+                shadow.task_failed(*about[1])
+            elif what == "lost":
+                shadow.result_lost(*about)
+            elif what == "remove":
+                shadow.remove_tasks(*about)
+            elif what == "join":
+                self._slots[about[0]] = [(about[0], n) for n in range(about[1])]
+            elif what == "leave":
+                self._slots.pop(about, None)
+        shadow.executors = sum(map(len, self._slots.values()))
+        if shadow.executors and (would := shadow.observation(now_s)) is not None:
+            self._would = would
+        for where in starts:
+            shadow.task_started(*where)
+        for job in shadow.ended:
+            self._close_job(job)
+        shadow.ended.clear()
+        if shadow.version > before:
+            self._changed.set()
 
     def _lost(self, job: str, stage: str, now_s: float) -> None:
         """A finished task must run again; its job may have ended since."""
@@ -394,21 +453,20 @@ class Gate(SchedulerPlugin):
             self._ended_before += 1
 
     def _seen(self) -> Seen:
-        ledger = self._ledger
+        ledger, shadow = self._ledger, self._shadow
         times = tuple(
             StageTimes(job, stage, self._name(job, stage), finished, total_s)
-            for job, stage, finished, total_s in ledger.timings()
+            for job, stage, finished, total_s in (shadow or ledger).timings()
         )
-        waits = ledger.waits
-        observation = None
-        if waits:
+        observation = self._would
+        if ledger.waits:
             unknown = {(one.job, one.stage): 0.0 for one in times}
             observation = ledger.observation(time.time(), unknown)
         return Seen(
-            version=ledger.version,
-            shadow=False,
+            version=self._version(),
+            shadow=shadow is not None,
             observation=observation,
-            times=times if waits else (),
+            times=times,
             ended=tuple(self._ended),
             ended_before=self._ended_before,
             counts=dict(self.counts),
@@ -479,6 +537,23 @@ def check_scheduler(scheduler: Any) -> None:
         logger.warning("%s is not one of the versions tested: %s", where, ", ".join(KNOWN))
 
 
+def _parents_first(parents: dict[tuple[str, str], set[str]]) -> list[tuple[str, str]]:
+    """Stages, by (job, name), in an order in which none waits for a later one; rings are cut."""
+    ordered: dict[tuple[str, str], None] = {}
+    begun = set()
+    for first in parents:
+        todo = [first]
+        while todo:
+            where = todo[-1]
+            begun.add(where)
+            above = [(where[0], name) for name in sorted(parents[where])]
+            if waits := [one for one in above if one in parents and one not in begun]:
+                todo.extend(waits)
+            else:
+                ordered[todo.pop()] = None
+    return list(ordered)
+
+
 def _seconds(more: dict[str, Any]) -> float:
     """How long a task computed, as its worker says."""
     return sum(
@@ -490,7 +565,11 @@ def _seconds(more: dict[str, Any]) -> float:
 
 async def setup(scheduler: Any) -> None:
     """What the preload does: settings come from the environment of the scheduler."""
-    gate = Gate(os.environ.get(TOKEN, ""), float(os.environ.get(DEADLINE, _DEADLINE_S)))
+    gate = Gate(
+        os.environ.get(TOKEN, ""),
+        float(os.environ.get(DEADLINE, _DEADLINE_S)),
+        shadow=os.environ.get(SHADOW, "") not in ("", "0"),
+    )
     await gate.start(scheduler)
     scheduler.add_plugin(gate, name=gate.name)
     logger.info("ganger gates jobs that are marked; tested with distributed %s", KNOWN)
