@@ -1,11 +1,14 @@
 """Learned policies for batch jobs beside backfilling, paired by window of the log.
 
-    python benchmarks/batch_policies.py [--against SCHEDULER,...] [--episodes N] [--seed N] RUN ...
+    python benchmarks/batch_policies.py [--against SCHEDULER,...] [--episodes N] [--draws N] RUN ...
 
 The runs are of one log and one setting, with a training seed each. Every scheduler runs on the same
-windows of the log's last 20 %. Differences are the policy's figure less the other's, window by
-window, with the standard error over windows. Pooled: of each window, the mean over the runs first,
-as the windows are the same for all of them. Untrained: the policy that the run began with.
+windows of the log's last 20 %; a sampled policy does so several times, with other draws.
+Differences are the policy's figure less the other's, window by window, with the standard error over
+windows. Pooled: of each window, the mean over draws and runs first.
+
+Untrained is the policy that the run began with. Sampled, it is as good as a draw of one of the jobs
+that fit, each as likely; its most probable action is an arbitrary order, another one for each seed.
 """
 
 import argparse
@@ -29,11 +32,12 @@ from ganger.training.run_directory import RunDirectory
 from ganger.warmup import compile_policy
 from ganger.workload import load_source
 
-AGAINST = "fcfs:backfill=easy,sjf:backfill=easy,f1:backfill=easy,saf:backfill=easy"
+AGAINST = "fcfs:backfill=easy,sjf:backfill=easy,f1:backfill=easy,saf:backfill=easy,cpf,srpt"
+"""On batch jobs the last two take the shortest and the smallest of those that fit."""
 
 
 class Figures(NamedTuple):
-    """Of one scheduler, in every window: [windows, jobs]."""
+    """Of one scheduler: [draws, windows, jobs]."""
 
     slowdown: NDArray[np.float64]
     wait_s: NDArray[np.float64]
@@ -49,7 +53,7 @@ def untrained(config: TrainConfig, policy: SavedPolicy, sample: bool) -> PolicyS
 def difference(mine: list[Figures], other: list[Figures]) -> str:
     """Of the mean bounded slowdown, over runs and then windows."""
     each = [
-        one.slowdown.mean(axis=1) - against.slowdown.mean(axis=1)
+        one.slowdown.mean(axis=(0, 2)) - against.slowdown.mean(axis=(0, 2))
         for one, against in zip(mine, other, strict=True)
     ]
     of_windows = np.mean(each, axis=0)
@@ -70,27 +74,33 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--against", default=AGAINST)
     parser.add_argument("--episodes", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--draws", type=int, default=10)
     given = parser.parse_args()
     configs = [RunDirectory.open(run).config(TrainConfig) for run in given.runs]
     policies = [read_policy(run) for run in given.runs]
     config = configs[0]
     (cell,) = config.cells
     compile_policy()
-    lists = JobLists(
-        load_source(config.workload),
-        cluster=Cluster(executors=cell[0], move_delay_s=config.move_delay_s),
-        jobs=config.jobs,
-        interarrival_s=cell[1],
-        seed=given.seed,
-    )
-    windows = lists.first(given.episodes)
+    source = load_source(config.workload)
+    lists = [
+        JobLists(
+            source,
+            cluster=Cluster(executors=cell[0], move_delay_s=config.move_delay_s),
+            jobs=config.jobs,
+            interarrival_s=cell[1],
+            seed=seed,  # of what a policy draws; windows of a log are the same for all
+        )
+        for seed in range(given.draws)
+    ]
+    windows = lists[0].first(given.episodes)
 
-    def figures(schedulers: list[CompiledScheduler]) -> list[Figures]:
-        outcomes = lists.all_outcomes(schedulers, windows)
+    def figures(schedulers: list[CompiledScheduler], draws: int = 1) -> list[Figures]:
+        drawn = [of.all_outcomes(schedulers, windows) for of in lists[:draws]]
+        jct_s = np.stack([outcomes.jct_s for outcomes in drawn], axis=1)
+        wait_s = np.stack([outcomes.wait_s for outcomes in drawn], axis=1)
         return [
-            Figures(bounded_slowdown(0.0, wait_s, jct_s), wait_s)
-            for jct_s, wait_s in zip(outcomes.jct_s, outcomes.wait_s, strict=True)
+            Figures(bounded_slowdown(0.0, wait, jct), wait)
+            for jct, wait in zip(jct_s, wait_s, strict=True)
         ]
 
     heuristics = parse_schedulers(given.against)
@@ -107,8 +117,9 @@ def main() -> None:
     for scheduler, of in zip(heuristics, beaten, strict=True):
         print_row(str(scheduler), of, [])
     for mode, (sample, schedulers) in modes.items():
-        mine = figures(list(schedulers))
-        before = figures([untrained(c, p, sample) for c, p in zip(configs, policies, strict=True)])
+        draws = given.draws if sample else 1
+        first = [untrained(c, p, sample) for c, p in zip(configs, policies, strict=True)]
+        mine, before = figures(list(schedulers), draws), figures(list(first), draws)
         for c, of, start in zip(configs, mine, before, strict=True):
             print_row(f"untrained, seed {c.seed}, {mode}", start, [])
             to = [difference([of], [other]) for other in (start, *beaten)]
