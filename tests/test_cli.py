@@ -551,6 +551,8 @@ def test_heuristics_and_what_really_happened_are_compared_on_a_log_without_a_run
     assert replay["mean_wait_s"] == pytest.approx((0 + 95 + 200) / 3)
     assert fcfs["mean_wait_s"] == pytest.approx((0 + 90 + 90) / 3)
     assert easy["mean_wait_s"] == pytest.approx((0 + 90 + 0) / 3)
+    assert (fcfs["p95_wait_s"], fcfs["max_wait_s"]) == (90.0, 90.0)
+    assert (easy["p95_wait_s"], easy["max_wait_s"]) == (pytest.approx(81.0), 90.0)
     assert easy["ratio"] == 1.0
     assert fcfs["ratio"] == pytest.approx(320 / 230)
     assert easy["utilisation"] == pytest.approx((100 + 20 + 30) / (2 * 110))
@@ -571,7 +573,7 @@ def test_heuristics_and_what_really_happened_are_compared_on_a_log_without_a_run
     assert out.startswith("3 lists of 1 jobs on 2 executors")
     head = out.splitlines()[2]
     assert "to fcfs:backfill=easy's" in head
-    assert re.search(r"mean wait +bounded slowdown +utilisation$", head)
+    assert re.search(r"mean wait +p95 wait +longest wait +bounded slowdown +utilisation$", head)
     status, _, err = ganger_command(*given, "--against", "replay", "--interarrival", 9)
     assert (status, err.splitlines()[-1]) == (
         2,
@@ -667,6 +669,8 @@ def test_tune_tries_queues_on_gangs_sharing_on_dags_and_both_on_a_mixture(ganger
         ("train --sync", "a synchronous run needs a limit of decisions or updates"),
         ("train --patience 3 --validate-every 0", "patience needs validations"),
         ("train --minutes 0", "minutes is 0.0; expected more than 0"),
+        ("train --classes a:2:cores=4", "train knows executors of one size only; leave out"),
+        ("tune --executors 2 --classes=a:2:cores=4", "leave out --classes, which simulate and"),
         ("train --config absent.toml", "absent.toml: cannot be read: No such file"),
         ("evaluate absent", "absent: there is no such run directory or checkpoint"),
         ("evaluate --jobs 0", "jobs is 0; expected 1 or more"),

@@ -844,6 +844,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(given: list[str]) -> Any:
     if given[:2] == ["drive", "dask"]:
         given = ["drive-dask", *given[2:]]
+    if given[:1] in (["train"], ["tune"], ["drift"]):
+        for flag in given:
+            if flag.split("=")[0] == "--classes":
+                raise ConfigError(
+                    f"{given[0]} knows executors of one size only; leave out --classes, which "
+                    "simulate and evaluate take"
+                )
     commands: dict[str, tuple[Any, Any]] = {
         "simulate": (Simulate, tyro.MISSING_NONPROP),
         "train": (Train, _train_defaults(given) or tyro.MISSING_NONPROP),
@@ -1081,6 +1088,8 @@ def _print_rows(rows: "Sequence[tuple[str, Row]]", batch: bool) -> None:
     if batch:
         columns += [
             ("mean wait", lambda row: f"{row.mean_wait_s:,.0f} s"),
+            ("p95 wait", lambda row: f"{row.p95_wait_s:,.0f} s"),
+            ("longest wait", lambda row: f"{row.max_wait_s:,.0f} s"),
             ("bounded slowdown", lambda row: f"{row.mean_bounded_slowdown:,.2f}"),
             ("utilisation", lambda row: f"{row.utilisation:.1%}"),
         ]

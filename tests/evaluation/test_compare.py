@@ -124,6 +124,9 @@ def test_a_row_by_hand():
     assert mine.mean_makespan_s == 25.0  # 5 and 45
     assert mine.weighted_jct_s == 11.25  # 1.5 and 21
     assert mine.mean_wait_s == 5.25
+    # 0, 2, 3, 16: at 0.95 x 3 of the steps between them
+    assert mine.p95_wait_s == pytest.approx(3 + 0.85 * 13)
+    assert mine.max_wait_s == 16.0
     assert mine.mean_bounded_slowdown == pytest.approx((3 + 36 / 20) / 4)
     assert mine.utilisation == pytest.approx((10 / 10 + 36 / 90) / 2)
     assert mine.killed == 2

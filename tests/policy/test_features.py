@@ -142,8 +142,11 @@ def naive_rows(o, every_stage):
 
 
 @settings(max_examples=20)
-@given(strategies.workloads(), st.integers(1, 9), st.integers(0, 2**32), st.booleans())
-def test_features_are_what_their_descriptions_say(workload, executors, seed, every_stage):
+@given(st.data(), st.integers(1, 9), st.integers(0, 2**32), st.booleans(), st.booleans())
+def test_features_are_what_their_descriptions_say(data, executors, seed, every_stage, gangs):
+    drawn = strategies.mixtures(executors) if gangs else strategies.workloads()
+    workload = data.draw(drawn)
+
     def look(state, table, observation):
         rows = features(state, table, every_stage=every_stage)
         stages, jobs, whole, edges = naive_rows(observation, every_stage)
@@ -204,6 +207,26 @@ def test_the_critic_sees_the_weights_of_the_jobs_to_come():
     weighs[POLICY_GLOBALS + 2 : POLICY_GLOBALS + 2 + horizons] = True
     np.testing.assert_allclose(seen[1][weighs], 2.5 * seen[0][weighs], rtol=1e-6)
     np.testing.assert_array_equal(seen[1][~weighs], seen[0][~weighs])
+
+
+@settings(max_examples=20)
+@given(st.data(), st.integers(1, 9), st.integers(0, 2**32))
+def test_features_of_states_with_gangs_are_finite_the_critics_too(data, executors, seed):
+    def look(state, table, observation):
+        rows = features(state, table, every_stage=False, future=True)
+        count = rows.stage_pointer[1]
+        for part in (rows.stages[:count], rows.jobs, rows.globals):
+            assert np.isfinite(part).all()
+        stages = rows.stages[:count]
+        for stage, demand in zip(rows.stage_index[:count], rows.stage_demand, strict=False):
+            if state.stages[stage]["gang"]:
+                assert demand == state.stages[stage]["tasks"] <= rows.on_offer[0]
+        assert stages[:, 8].tolist() == [
+            float(demand <= rows.on_offer[0]) for demand in rows.stage_demand[:count]
+        ]
+
+    workload = data.draw(strategies.mixtures(executors))
+    drive(Cluster(executors=executors), workload, RandomDecisions(seed), look=look)
 
 
 NASTY = {

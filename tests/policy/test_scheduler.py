@@ -5,12 +5,14 @@ import threading
 import numpy as np
 import pytest
 import strategies
+from byhand import gang, job
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import check_timeline, drive
 
 from ganger.policy.layout import aligned_zeros, initial_vector, vector_size
 from ganger.policy.scheduler import PolicyScheduler
+from ganger.schedulers import parse_scheduler
 from ganger.simulator.observation import Observation
 from ganger.simulator.simulate import Cluster, simulate
 from ganger.workload import Job, Pool, Stage, Workload, synthetic_stages
@@ -43,6 +45,50 @@ def test_inside_the_engine_and_by_observations_a_policy_decides_the_same(
     assert inside.decisions == outside.decisions
     np.testing.assert_array_equal(inside.timeline, outside.timeline)
     check_timeline(cluster, workload, inside)
+
+
+@both
+@settings(max_examples=20)
+@given(data=st.data(), executors=st.integers(1, 9), seed=st.integers(0, 99), sample=st.booleans())
+def test_on_gangs_it_decides_the_same_and_only_what_fits(messages, data, executors, seed, sample):
+    class Watched:
+        def decide(self, observation):
+            decision = scheduler.decide(observation)
+            (chosen,) = (
+                stage
+                for job in observation.jobs
+                for stage in job.schedulable
+                if (job.id, stage.id) == (decision.job, decision.stage)
+            )
+            if chosen.gang:
+                assert chosen.tasks <= observation.on_offer <= observation.idle
+            return decision
+
+    workload, cluster = data.draw(strategies.mixtures(executors)), Cluster(executors=executors)
+    scheduler = policy(messages, seed=seed, sample=sample)
+    outside = drive(cluster, workload, Watched())
+    assert outside.unfinished == 0
+    check_timeline(cluster, workload, outside)
+    if not sample:  # draws are keyed by the episode inside, and by the version outside
+        inside = simulate(cluster, workload, scheduler, timeline=True)
+        assert inside.decisions == outside.decisions
+        np.testing.assert_array_equal(inside.timeline, outside.timeline)
+
+
+@pytest.mark.parametrize("sample", [False, True])
+@both
+def test_it_reserves_nothing_so_a_wide_gang_waits_while_narrow_ones_keep_coming(messages, sample):
+    """Of four executors a takes two for 10 s; narrow ones of 8 s come every 6 s from 2 s on.
+
+    Some narrow one runs until 2 + 4 x 6 + 8 = 34 s. Backfilling keeps the second out at 8 s.
+    """
+    jobs = job("a", 0, gang("g", 2, 10.0)), job("wide", 1, gang("g", 4, 1.0))
+    jobs += tuple(job(f"narrow {i}", 2 + 6 * i, gang("g", 1, 8.0)) for i in range(5))
+    cluster, workload = Cluster(executors=4), Workload(jobs)
+    learned = simulate(cluster, workload, policy(messages, sample=sample))
+    assert learned.first_start_s.tolist() == [0.0, 34.0, 2.0, 8.0, 14.0, 20.0, 26.0]
+    easy = simulate(cluster, workload, parse_scheduler("fcfs:backfill=easy"))
+    assert easy.first_start_s[1] == 10.0
 
 
 def synthetic_workload(jobs=6, interarrival_s=20.0):

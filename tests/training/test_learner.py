@@ -10,9 +10,11 @@ from ganger.policy.layout import initial_vector
 from ganger.policy.scheduler import PolicyScheduler
 from ganger.schedulers import parse_scheduler
 from ganger.simulator.simulate import Cluster, simulate
+from ganger.training.actor import Actor
 from ganger.training.exchange import Parameters
 from ganger.training.learner import NonFiniteError
-from ganger.workload import Job, Workload
+from ganger.training.objective import training_table
+from ganger.workload import FileSource, Job, Pool, Stage, Workload
 
 
 def act(actor, learner):
@@ -110,3 +112,51 @@ def test_a_policy_learns_to_serve_short_jobs_first_within_seconds():
     assert learned < 0.85 * fair
     assert learned < 0.85 * mean_jct_s(parse_scheduler("random"))
     assert learned < 1.1 * best
+
+
+def gang_log(count=40):
+    """Batch jobs of one to four executors and 1 to 9 s, of which the longest ask for 900 s."""
+    return FileSource(
+        "log",
+        Workload(
+            tuple(
+                Job(
+                    id=f"{i}",
+                    arrival_s=1.5 * i,
+                    stages=(
+                        Stage(
+                            id="x",
+                            task_count=1 + i % 4,
+                            durations=Pool((1.0 + 7 * i % 9,)),
+                            gang=True,
+                            limit_s=900.0 if 7 * i % 9 == 8 else 10.0,
+                        ),
+                    ),
+                )
+                for i in range(count)
+            )
+        ),
+    )
+
+
+@pytest.mark.parametrize("objective", ["mean", "slowdown"])
+@pytest.mark.parametrize("messages", [False, True])
+def test_training_on_a_log_of_gangs_moves_the_parameters_and_stays_finite(messages, objective):
+    config = toys.config(
+        executors=4, jobs=6, interarrival_s=None, objective=objective, messages=messages
+    )
+    learner = toys.learner(config)
+    actor = Actor(config, training_table(config, gang_log()), 0)
+    before = learner.policy.vector()
+    for update in range(4):
+        samples = act(actor, learner)
+        rows, decisions = samples.rows, samples.decisions
+        made = np.arange(len(decisions.chosen)) % (config.steps + 1) < config.steps
+        first = rows.stage_pointer[:-1][made]
+        demand = rows.stage_demand[first + decisions.chosen[made]]
+        assert (demand <= rows.on_offer[made]).all(), "a gang that does not fit"
+        assert demand.max() == 4
+        metrics = learner.update([samples], update / 4)
+        assert all(np.isfinite(value) for value in metrics.values()), metrics
+    assert np.isfinite(learner.policy.vector()).all()
+    assert np.abs(learner.policy.vector() - before).max() > 1e-3

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ganger.errors import ConfigError
 from ganger.evaluation import JobLists
 from ganger.evaluation.metrics import dag_slowdown
+from ganger.policy.features import JOB_WIDTH, POLICY_GLOBALS, new_rows, write_features
 from ganger.policy.layout import initial_vector
 from ganger.policy.scheduler import PolicyScheduler
 from ganger.simulator import engine
@@ -22,7 +23,7 @@ from ganger.training.actor import Actor
 from ganger.training.config import TrainConfig
 from ganger.training.exchange import Parameters
 from ganger.training.objective import training_table
-from ganger.workload import FileSource, Job, Pool, Stage, SyntheticSource, Workload
+from ganger.workload import FileSource, Job, PerTask, Pool, Stage, SyntheticSource, Workload
 
 WEIGHTS = {"tall": 1.0, "flat": 5.0}
 TALL = (  # 40 s of work, all of it one after another
@@ -144,6 +145,53 @@ def test_weights_keep_the_ratios_asked_for_and_their_mean_is_1():
     weights = training_table(config("slowdown"), TWO_CLASSES).templates["weight"]
     assert weights[1] / weights[0] == pytest.approx(40 / 11)
     assert weights.mean() == pytest.approx(1)
+
+
+def asked(run_s, asked_s):
+    """A gang of two, and what was asked for."""
+    durations = Pool((run_s,))
+    return (Stage(id="x", task_count=2, durations=durations, gang=True, estimated_task_s=asked_s,
+                  limit_s=asked_s),)  # fmt: skip
+
+
+def test_a_batch_job_weighs_by_its_run_time_whatever_was_asked_for():
+    """Run times of 20, 40 and 5 s, which counts as 10; two ask for the same, one for nothing."""
+    templates = asked(20.0, 3600.0), asked(40.0, 3600.0), asked(5.0, None)
+    table = training_table(config("slowdown"), source(*templates))
+    assert (table.templates["weight"] * [20, 40, 10]).tolist() == pytest.approx([120 / 7] * 3)
+    # What schedulers go by is what was asked for.
+    assert table.stages["estimate_s"].tolist() == [3600.0, 3600.0, 5.0]
+
+
+def test_the_critical_path_is_of_the_mean_durations_of_its_stages():
+    """x takes 4 s on average, y 12 s and z 9 s; y and z come after x."""
+    stages = (
+        Stage(id="x", task_count=2, durations=PerTask((2.0, 6.0)), estimated_task_s=100.0),
+        Stage(id="y", task_count=3, durations=Pool((10.0, 14.0)), parents=("x",)),
+        Stage(id="z", task_count=1, durations=Pool((9.0,)), parents=("x",), estimated_task_s=50.0),
+    )
+    table = training_table(config("slowdown"), source(stages, SINGLE[0]))
+    assert table.templates["path_s"].tolist() == [16.0, 5.0]
+    assert table.templates["weight"][1] / table.templates["weight"][0] == pytest.approx(1.6)
+
+
+def test_two_jobs_that_ask_alike_look_alike_to_the_policy_whatever_they_weigh():
+    given = config("slowdown", executors=4)
+    seen = []
+    for templates in ((asked(20.0, 900.0),), (asked(500.0, 900.0),)):
+        table = training_table(given, source(*templates, CHAIN))
+        assert table.templates["weight"][0] != table.templates["weight"][1]
+        episode = prepare(Workload((Job(id="a", arrival_s=0.0, stages=templates[0]),)))
+        state = load_episode(episode, Cluster(executors=4), seed=0)
+        episode.table.templates["weight"] = table.templates["weight"][0]
+        assert engine.advance(state, episode.table) == 1
+        rows = new_rows(1, 1, 1, 1)
+        scratch = np.zeros(1), np.zeros(1)
+        no, yes, first = np.bool_(False), np.bool_(True), np.int64(0)
+        write_features(state, episode.table, rows, first, no, yes, *scratch)
+        seen.append((rows.stages, rows.jobs[:, :JOB_WIDTH], rows.globals[:, :POLICY_GLOBALS]))
+    for one, other in zip(*seen, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("objective", ["mean", "tail", "makespan"])

@@ -87,6 +87,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Mean over lists of the time from the first arrival to the last job's end."""
     mean_wait_s: float
     """From arrival to the first task, over the jobs of all lists."""
+    p95_wait_s: float
+    max_wait_s: float
     mean_bounded_slowdown: float
     """Over the jobs of all lists, of max(1, JCT / max(JCT - wait, 10 s))."""
     utilisation: float
@@ -222,6 +224,8 @@ def row(
         mean_slowdown=float(dag_slowdown(jct_s, jobs.path_s).mean()),
         mean_makespan_s=float(np.mean(makespans_s)),
         mean_wait_s=float(wait_s.mean()),
+        p95_wait_s=float(np.percentile(wait_s, 95)),
+        max_wait_s=float(wait_s.max()),
         mean_bounded_slowdown=float(bounded.mean()),
         utilisation=float(np.mean(list(busy))),
         killed=int(outcomes.killed.sum()),

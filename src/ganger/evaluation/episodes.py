@@ -71,7 +71,7 @@ class ListedJobs(NamedTuple):
 
     arrival_s: NDArray[np.float64]
     path_s: NDArray[np.float64]
-    """Critical path: the longest chain of estimated task durations."""
+    """Critical path: the longest chain of real mean task durations, whatever was estimated."""
     weight: NDArray[np.float64]
 
 

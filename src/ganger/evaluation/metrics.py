@@ -58,7 +58,7 @@ def dag_slowdown(jct_s: ArrayLike, path_s: ArrayLike, *, bound_s: float = BOUND_
     """max(1, completion time / max(critical path, bound)): the bounded slowdown of DAG jobs.
 
     How long a DAG runs depends on the executors that it gets. Its critical path does not, and is
-    the shortest that the job is expected to take.
+    the shortest that the job is expected to take. Of a job that is one gang it is the run time.
     """
     shortest_s = np.maximum(np.asarray(path_s, np.float64), bound_s)
     return np.maximum(1.0, np.asarray(jct_s, np.float64) / shortest_s)

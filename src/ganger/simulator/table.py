@@ -18,6 +18,7 @@ from ganger.workload.model import (
     task_estimate_s,
     topological_order,
 )
+from ganger.workload.verdicts import measured_task_s
 
 PER_TASK, POOL, WAVES = 0, 1, 2
 ESTIMATE, MEANS = 3, 4  # of a told table only: what is to be expected, see known.py
@@ -29,7 +30,7 @@ TEMPLATE = np.dtype(
         ("stages", "i4"),
         ("tasks", "i8"),
         ("work_s", "f8"),
-        ("path_s", "f8"),  # longest chain of estimated task durations
+        ("path_s", "f8"),  # longest chain of real mean task durations: only figures use it
         ("weight", "f8"),  # in an objective that weighs jobs
     ]
 )
@@ -129,7 +130,8 @@ class TableBuilder:
         for k, position in enumerate(order):
             stage = stages[position]
             estimate_s = task_estimate_s(stage)
-            path_s[stage.id] = estimate_s + max((path_s[p] for p in stage.parents), default=0.0)
+            before_s = max((path_s[p] for p in stage.parents), default=0.0)
+            path_s[stage.id] = measured_task_s(stage) + before_s
             work_s += estimate_s * stage.task_count
             kind, first_list, levels, first_interval, last_interval = self._durations(
                 stage, estimate_s
