@@ -30,7 +30,7 @@ SlurmUser=root
 SlurmdUser=root
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 AuthType=auth/munge
-AuthInfo=socket={at}/munge.sock
+AuthInfo=socket={at}/munge.sock,cred_expire={cred_expire}
 CredType=cred/munge
 StateSaveLocation={at}/state
 SlurmdSpoolDir={at}/spool-%n
@@ -92,9 +92,23 @@ def missing(programs=PROGRAMS):
 class SlurmCluster:
     """A slurmctld and some slurmds; a context manager that leaves nothing behind."""
 
-    def __init__(self, nodes=2, cpus=4, *, accounting=False, min_job_age=300, node_timeout=10):
+    def __init__(
+        self,
+        nodes=2,
+        cpus=4,
+        *,
+        accounting=False,
+        min_job_age=300,
+        node_timeout=10,
+        cred_expire=120,
+    ):
+        """Prepare one; cred_expire: seconds that tasks of a dead node wait to run again, too."""
         self.nodes, self.cpus, self.accounting = nodes, cpus, accounting
-        self._settings = {"min_job_age": min_job_age, "node_timeout": node_timeout}
+        self._settings = {
+            "min_job_age": min_job_age,
+            "node_timeout": node_timeout,
+            "cred_expire": cred_expire,
+        }
         self.at = None
         self.processes = {}
 
@@ -102,6 +116,7 @@ class SlurmCluster:
         if (why := missing(PROGRAMS + (ACCOUNTING if self.accounting else ()))) is not None:
             raise RuntimeError(why)
         self.at = Path(tempfile.mkdtemp(prefix="ganger-slurm-"))
+        self.at.chmod(0o755)  # munged demands it
         self.environment = os.environ | {"SLURM_CONF": str(self.at / "slurm.conf"), "PATH": _PATH}
         try:
             self._start()
@@ -150,6 +165,11 @@ class SlurmCluster:
                 name, _, start, end = line.split()
                 found.setdefault(name, []).append((float(start), float(end)))
         return found
+
+    def task_numbers(self, name):
+        """Of those tasks of a job that have ended."""
+        lines = (self.at / "times").read_text().splitlines()
+        return {int(line.split()[1]) for line in lines if line.split()[0] == name}
 
     def jobs(self):
         """All that squeue knows."""
@@ -210,7 +230,8 @@ class SlurmCluster:
         if self.accounting:
             accounting = (
                 "AccountingStorageType=accounting_storage/slurmdbd\n"
-                f"AccountingStorageHost=127.0.0.1\nAccountingStoragePort={ports[1]}"
+                f"AccountingStorageHost=127.0.0.1\nAccountingStoragePort={ports[1]}\n"
+                f"AccountingStoragePass={at}/munge.sock"
             )
         nodes = "\n".join(
             f"NodeName=n{i} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[3 + i]} "
@@ -259,7 +280,8 @@ class SlurmCluster:
         )
         conf.chmod(0o600)
         self._daemon("slurmdbd", "slurmdbd", "-D")
-        self._until(lambda: "ClusterName" in self.run("sacctmgr", "-i", "add", "cluster", "toy"))
+        self._until(lambda: self.run("sacctmgr", "--parsable2", "show", "cluster"))
+        self.run("sacctmgr", "--immediate", "add", "cluster", "toy")
 
     def _daemon(self, name, *command):
         with (self.at / f"{name}.out").open("ab") as out:

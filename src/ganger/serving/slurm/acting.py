@@ -85,17 +85,21 @@ def give_back(slurm: Slurm, drives: Drives, say: Callable[[str], None]) -> int:
         SlurmError: something could not be given back; it may be tried again.
     """
     given = {one.id: one for one in drives.driven}
-    waiting: dict[int, list[bool]] = {}
+    held: dict[int, list[bool]] = {}
     throttles: dict[int, int] = {}
     for row in slurm.jobs():
         mine = row.array in given or (
-            marked(row.comment) and row.held and row.reason == "JobHeldUser"
+            marked(row.comment)
+            and row.held
+            and row.reason == "JobHeldUser"
             and drives.partition in row.partitions
-        )  # fmt: skip
-        if mine and row.phase == "waiting" and row.array not in drives.left:
-            waiting.setdefault(row.array, []).append(row.held)
+        )
+        if mine and row.phase != "over" and row.array not in drives.left:
             throttles[row.array] = row.throttle
-    failures = []
+            held.setdefault(row.array, [])
+            if row.phase == "waiting":
+                held[row.array].append(row.held)
+    failures: list[SlurmError] = []
 
     def run(*command: str) -> None:
         try:
@@ -106,16 +110,17 @@ def give_back(slurm: Slurm, drives: Drives, say: Callable[[str], None]) -> int:
 
     for command in drives.owed:
         run(*command)
-    for job, held in waiting.items():
+    for job, some in held.items():
         before = given.get(job)
         if before is not None and throttles[job] != before.throttle:
             run("update", f"JobId={job}", f"ArrayTaskThrottle={before.throttle}")
-        if before is not None and before.pinned and not all(held):
+        pinned = before is not None and before.pinned
+        if some and pinned and not all(some):
             run("uhold", str(job))
-        if any(held) or (before is not None and before.pinned):
+        if any(some) or (some and pinned):
             run("release", str(job))
     if failures:
         raise failures[0]
-    if waiting:
-        say(f"gave back to Slurm: {', '.join(map(str, sorted(waiting)))}")
-    return len(waiting)
+    if held:
+        say(f"gave back to Slurm: {', '.join(map(str, sorted(held)))}")
+    return len(held)

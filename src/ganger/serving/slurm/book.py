@@ -44,6 +44,8 @@ class Stage:
     """As it was submitted; 0: none."""
     after: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
+    later: set[int] = field(default_factory=set)
+    """Of those that wait: such as may not start before some time, as after their node died."""
     running: dict[int, float] = field(default_factory=dict)
     """Task to when it started."""
     finished: set[int] = field(default_factory=set)
@@ -64,8 +66,6 @@ class Stage:
     """Whether others are not."""
     throttle: int = 0
     priority: int = 0
-    ready: bool = True
-    """Some of its waiting tasks may start as far as time is concerned."""
     seen_held: bool | None = None
     """As the rest of the array was seen, if nobody here has changed it since."""
     pinned: bool = False
@@ -108,21 +108,30 @@ class Stage:
     @property
     def promised(self) -> int:
         """Tasks that may start but have not."""
-        return max(min(self.allowed - len(self.running), len(self.waiting)), 0)
+        return max(min(self.allowed - len(self.running), self._could_start), 0)
 
     @property
     def room(self) -> int:
         """Tasks that could be allowed as well."""
-        room = len(self.waiting) - self.promised
+        room = self._could_start - self.promised
         if self.own_throttle:
             room = min(room, self.own_throttle - max(self.allowed, len(self.running)))
         return max(room, 0)
+
+    @property
+    def _could_start(self) -> int:
+        return len(self.waiting) - len(self.later)
 
     def give(self, tasks: int) -> None:
         """Allow more tasks."""
         tasks = min(tasks, self.room)
         self.goal = len(self.running) + self.promised + tasks
         self.ceiling += tasks
+
+    def back(self, tasks: int) -> None:
+        """Promise no more than so many tasks: there are no executors for others."""
+        most = len(self.running) + tasks
+        self.goal, self.ceiling = min(self.goal, most), min(self.ceiling, most)
 
     def withdraw(self) -> None:
         """Allow no more than what runs, and not even that once it has ended."""
@@ -151,7 +160,8 @@ class Stage:
         """Take over what Slurm says of its tasks."""
         known = self.waiting | self.running.keys()
         present: set[int] = set()
-        self.held = self.released = self.ready = False
+        self.held = self.released = False
+        self.later.clear()
         for row in rows:
             present |= row.tasks
             self.throttle = row.throttle
@@ -161,6 +171,7 @@ class Stage:
                 for task in row.tasks:
                     self.running[task] = row.start_s or now_s
                 self.waiting -= row.tasks
+                self.later -= row.tasks
                 self.finished -= row.tasks
             else:
                 self._now_over(row)
@@ -178,7 +189,8 @@ class Stage:
             del self.running[task]
         self.held |= row.held
         self.released |= not row.held
-        self.ready |= row.eligible_s <= now_s
+        if row.eligible_s > now_s:
+            self.later |= row.tasks
         self.after |= row.after
         if not row.held:
             self.priority = row.priority
@@ -191,6 +203,7 @@ class Stage:
 
     def _ended(self, task: int, end_s: float) -> None:
         self.waiting.discard(task)
+        self.later.discard(task)
         self.running.pop(task, None)
         self._missed.pop(task, None)
         self.finished.add(task)

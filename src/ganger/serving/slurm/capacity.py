@@ -27,16 +27,13 @@ def capacity_of(
     Jobs that did not opt in are let past as far as what they wait for is free now; those that wait
     for more than that are Slurm's to plan for, whose priorities rank above ours.
     """
-    idle = [
-        node.idle_cpus // executor_cpus
-        for node in nodes
-        if node.usable and partition in node.partitions
-    ]
-    free = sum(idle)
+    usable = [node for node in nodes if node.usable and partition in node.partitions]
     busy = sum(stage.executors for stage in book.stages.values())
-    return Capacity(
-        total=busy + free, free=free - _reserved(partition, rows, book, free, executor_cpus)
-    )
+    idle = sum(node.idle_cpus // executor_cpus for node in usable)
+    # Jobs were looked at before nodes: a task that has ended since counts as running still.
+    idle = max(min(idle, sum(node.cpus // executor_cpus for node in usable) - busy), 0)
+    free = idle - _reserved(partition, rows, book, idle, executor_cpus)
+    return Capacity(total=busy + idle, free=free)
 
 
 def _reserved(partition: str, rows: list[Row], book: Book, free: int, executor_cpus: int) -> int:

@@ -1,12 +1,16 @@
 """Slurm's own commands, each under a timeout."""
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from typing import Protocol
 
 from ganger.errors import ConfigError, GangerError
 from ganger.serving.slurm.wire import Node, Row, WireError, read_jobs, read_nodes
+
+# Of an array some of whose tasks have ended, a change of the others exits with 1 and says this.
+_EACH = re.compile(r"\d+(_\S+)?: (No error|Job has already finished|.*already completing.*)")
 
 
 class SlurmError(GangerError):
@@ -78,6 +82,12 @@ class Client:
         """
         self._run(("scontrol", *words))
 
+    @staticmethod
+    def _done(stderr: str) -> bool:
+        """Whether all was changed that has not ended."""
+        lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+        return any("No error" in line for line in lines) and all(map(_EACH.fullmatch, lines))
+
     def _run(self, command: Sequence[str]) -> bytes:
         shown = " ".join(command)
         try:
@@ -99,7 +109,10 @@ class Client:
         except OSError as error:
             raise SlurmError(f"{shown}: cannot be run: {error.strerror}") from None
         if done.returncode != 0:
-            said = " ".join(done.stderr.decode(errors="replace").split())
+            stderr = done.stderr.decode(errors="replace")
+            if self._done(stderr):
+                return done.stdout
+            said = " ".join(stderr.split())
             if "--json" in command and ("unrecognized option" in said or "invalid option" in said):
                 raise ConfigError(
                     f"{shown}: this Slurm prints no JSON; version 21.08 or newer is needed ({said})"

@@ -235,8 +235,11 @@ class Driver:
 
     def _observed(self, rows: list[Row], capacity: Capacity, now_s: float) -> Observation:
         open_jobs = {row.array for row in rows if row.phase != "over"}
-        promised = sum(s.promised * s.executors_each for s in self.book.stages.values())
-        on_offer = max(capacity.free - promised, 0)
+        on_offer = capacity.free
+        for stage in sorted(self.book.stages.values(), key=lambda stage: stage.rank):
+            # Somebody else may have taken what was promised, or a node may have gone.
+            stage.back(on_offer // stage.executors_each)
+            on_offer -= stage.promised * stage.executors_each
         self._by_title = {}
         jobs = []
         for job in self.book.jobs():
@@ -258,11 +261,10 @@ class Driver:
         return Observation(
             version=self._version,
             time_s=now_s,
-            # A node may have gone with what was promised there.
-            executors=max(capacity.total, sum(job.supply for job in jobs)),
+            executors=capacity.total,
             on_offer=on_offer,
             source_job=None,
-            idle=max(capacity.free, 0),
+            idle=capacity.free,
             jobs=tuple(jobs),
         )
 
@@ -282,7 +284,6 @@ class Driver:
             executors=stage.executors,
             estimated_task_s=self._estimated_s(stage),
             schedulable=stage.room > 0
-            and stage.ready
             and self.book.runnable(stage, open_jobs)
             and now_s >= stage.blocked_until_s
             and (each == 1 or each <= on_offer)
