@@ -218,7 +218,8 @@ class FakeSlurm:
             reason=reason if phase == "waiting" else "None", priority=job.priority,
             after=frozenset(open_parents), comment=job.comment, user=job.user, name=job.name,
             partitions=(self.partition,), cpus=job.cpus, limit_s=job.limit_s,
-            submit_s=job.submit_s, start_s=start_s, end_s=end_s, eligible_s=job.eligible_s, several=False,
+            submit_s=job.submit_s, start_s=start_s, end_s=end_s, eligible_s=job.eligible_s,
+            several=False,
         )  # fmt: skip
 
     def _called(self, *words):

@@ -293,16 +293,36 @@ def test_a_job_that_its_user_released_or_unmarked_is_theirs():
     assert not driven.slurm.commands
 
 
-def test_a_job_that_its_user_held_stays_held():
+def test_a_job_that_an_operator_holds_stays_held():
     driven = Driven()
     job = driven.slurm.submit("a", 20)
     driven.run(1)
     driven.slurm.scontrol("uhold", str(job))
+    driven.slurm.job(job).reason = "JobHeldAdmin"
     driven.run(3)
     assert driven.counts["left"] == 1 and driven.slurm.job(job).priority == 0
     assert driven.slurm.job(job).throttle == 0
     driven.driver.give_back()
     assert driven.slurm.job(job).priority == 0
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_slurmctld_that_lost_its_last_seconds_loses_no_job(held):
+    """It comes back with jobs held that were released, or the other way round."""
+    driven = Driven(scheduler=Declines() if not held else None, stall_s=1e9)
+    jobs = [driven.slurm.submit(name, 20) for name in "ab"]
+    driven.run(1)
+    driven.slurm.fail_when = lambda call, words: True
+    driven.run(0.4)
+    driven.slurm.fail_when = lambda call, words: False
+    for job in jobs:
+        driven.slurm.scontrol("uhold" if held else "release", str(job))
+    driven.run(1)
+    assert driven.counts["left"] == 0
+    if held:
+        driven.until_done(*jobs)
+    else:
+        assert all(driven.slurm.job(job).priority == 0 for job in jobs)
 
 
 def test_what_was_given_executors_and_does_not_start_makes_way():

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from ganger.serving.slurm.wire import Row
 
 MARK = "ganger"
+OPERATORS = "an operator, or Slurm itself, holds it"
+_HELD_BY_OTHERS = {"JobHeldAdmin", "JobHoldMaxRequeue"}
 _MISSES = 2
 """So often in a row a task must be missing before it is believed to have ended."""
 
@@ -272,6 +274,11 @@ class Book:
         self.arrived = False
         """Whether jobs have arrived since the time before."""
 
+    def lost_sight(self) -> None:
+        """Slurm did not answer: what has changed when it does need not be anybody's will."""
+        for stage in self.stages.values():
+            stage.seen_held = None
+
     def see(self, rows: list[Row], now_s: float) -> None:
         """Take over what Slurm says."""
         by_array: dict[int, list[Row]] = {}
@@ -383,15 +390,16 @@ class Book:
                 return "it was moved to another partition"
             if row.reason == "DependencyNeverSatisfied":
                 return "what it depends on has failed"
+            if row.held and row.reason in _HELD_BY_OTHERS:
+                return OPERATORS
         # What is left of the array has its id; tasks that were requeued have ids of their own.
         rest = next((r for r in rows if r.id == stage.id and r.phase == "waiting"), None)
         if rest is None:
             stage.seen_held = None
             return None
         before, stage.seen_held = stage.seen_held, rest.held
-        if before is None or before == rest.held:
-            return None
-        return "somebody held it" if rest.held else "somebody released it"
+        # Held and marked is opted in, whoever held it: also a slurmctld that lost its last seconds.
+        return "somebody released it" if before is True and not rest.held else None
 
     def _leave(self, stage: Stage, why: str) -> None:
         self.left[stage.id] = why

@@ -22,7 +22,7 @@ from ganger.serving.slurm.acting import (
     give_back,
     gone,
 )
-from ganger.serving.slurm.book import Book, Job, Stage
+from ganger.serving.slurm.book import OPERATORS, Book, Job, Stage
 from ganger.serving.slurm.capacity import Capacity, capacity_of
 from ganger.serving.slurm.client import Slurm, SlurmError
 from ganger.serving.slurm.wire import Row
@@ -157,9 +157,13 @@ class Driver:
         Raises:
             SlurmError: it does not answer; nothing has changed here.
         """
-        rows = self._slurm.jobs()
-        # Jobs first: what starts in between is then promised twice, not offered twice.
-        nodes = self._slurm.nodes()
+        try:
+            rows = self._slurm.jobs()
+            # Jobs first: what starts in between is then promised twice, not offered twice.
+            nodes = self._slurm.nodes()
+        except SlurmError:
+            self.book.lost_sight()
+            raise
         now_s = self._clock()
         self.book.see(rows, now_s)
         self._let_go()
@@ -349,7 +353,7 @@ class Driver:
             if stage.is_array and stage.throttle != stage.own_throttle:
                 throttle = f"ArrayTaskThrottle={stage.own_throttle}"
                 self._owed.append(("update", f"JobId={stage.id}", throttle))
-            if stage.waiting and stage.held and why != "somebody held it":
+            if stage.waiting and stage.held and why != OPERATORS:
                 self._owed.append(("release", str(stage.id)))
         for job in self.book.unfit:
             self._count("unfit")
@@ -374,8 +378,9 @@ class Driver:
         if now - self._said.get(str(error), -_REPEAT_S) >= _REPEAT_S:
             self._said = {text: at for text, at in self._said.items() if now - at < _REPEAT_S}
             self._said[str(error)] = now
-            denied = "; see the rights that docs/drivers/slurm.md lists" * ("denied" in str(error))
-            self._say(f"{error}{denied}")
+            refused = any(word in str(error) for word in ("denied", "Invalid user id"))
+            hint = "; docs/drivers/slurm.md lists which rights are needed" if refused else ""
+            self._say(f"{error}{hint}")
 
     def _show_only(self, commands: list[Command]) -> None:
         lines = tuple("scontrol " + " ".join(command) for command in commands)
