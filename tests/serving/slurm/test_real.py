@@ -24,11 +24,18 @@ OPTED_IN = ("--hold", "--comment=ganger")
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def shared():
     with SlurmCluster() as cluster:
         yield cluster
-        cluster.wait_idle(10)
     assert cluster.left() == [] and not cluster.at.exists()
+
+
+@pytest.fixture
+def cluster(shared):
+    """The same for all tests, which leave no job behind."""
+    yield shared
+    shared.run("scancel", "--user=root", check=False)
+    shared.wait_idle(10)
 
 
 class Driver:
@@ -119,15 +126,15 @@ def released(cluster, *jobs):
 
 
 def test_shortest_first_and_what_it_leaves_behind(cluster):
-    spec = {"long": (16, 1.0), "middle": (12, 0.6), "short": (6, 0.4), "tiny": (3, 0.3)}
+    spec = {"long": (10, 1.0), "middle": (8, 0.6), "short": (6, 0.4), "tiny": (3, 0.3)}
     seen = cluster.at / "seen"
     seen.mkdir()
     learn(seen, spec)
+    ids = {
+        name: cluster.submit(name, seconds, *OPTED_IN, tasks=tasks)
+        for name, (tasks, seconds) in spec.items()
+    }
     with Driver(cluster, "srpt", f"--record={seen}") as it:
-        ids = {
-            name: cluster.submit(name, seconds, *OPTED_IN, tasks=tasks)
-            for name, (tasks, seconds) in spec.items()
-        }
         cluster.wait_idle(60)
         until(lambda: len((seen / "jobs.jobs.jsonl").read_text().splitlines()) == 5)
         figures = it.end(signal.SIGTERM)
@@ -163,30 +170,34 @@ def test_no_more_run_than_were_given_executors(cluster):
 def test_a_policy_drives_a_dag_and_nothing_else_is_touched(cluster):
     held = cluster.submit("not-ours", 0.1, "--hold", tasks=3)
     plain = cluster.submit("plain", 0.5, "--comment=mine", tasks=3)
-    with Driver(cluster, "general") as it:
+    record = cluster.at / "dag"
+    with Driver(cluster, "general", f"--record={record}"):
         a = cluster.submit("dag-a", 0.4, *OPTED_IN, tasks=6)
         after = f"--dependency=afterok:{a}"
         b = cluster.submit("dag-b", 0.3, *OPTED_IN, after, tasks=3)
         c = cluster.submit("dag-c", 0.3, *OPTED_IN, after, tasks=3)
         d = cluster.submit("dag-d", 0.1, *OPTED_IN, f"--dependency=afterok:{b}:{c}")
-        until(lambda: "dag-d" in cluster.times(), 60)
-        figures = it.end(signal.SIGTERM)
+        until(lambda: len((record / "jobs.jobs.jsonl").read_text().splitlines()) == 2, 60)
+    (job,) = read_workload(record / "jobs.jobs.jsonl").jobs
+    assert [stage.task_count for stage in job.stages] == [6, 3, 3, 1], "all four are one job"
+    assert job.stages[3].parents == (f"{b} dag-b", f"{c} dag-c") and d
     times = cluster.times()
     assert [len(times[f"dag-{name}"]) for name in "abcd"] == [6, 3, 3, 1]
     begin = {name: min(start for start, _ in times[name]) for name in times}
     assert begin["dag-b"] >= finish(cluster, "dag-a") <= begin["dag-c"]
     assert begin["dag-d"] >= max(finish(cluster, "dag-b"), finish(cluster, "dag-c"))
-    assert figures["ganger_jct_seconds_count"] in (0, 1), "all four are one job"
     row = next(row for row in cluster.jobs() if row["job_id"] == held)
     assert (row["priority"], row["state_reason"]) == (0, "JobHeldUser")
     assert row["array_max_tasks"] == 0 and len(times["plain"]) == 3
     assert next(r["priority"] for r in cluster.jobs() if r["array_job_id"] == plain) > 4e9
-    assert d
     cluster.run("scancel", str(held))
 
 
 def test_dead_nodes_and_a_dead_controller_lose_no_job():
-    with SlurmCluster(node_timeout=6, cred_expire=5) as cluster, Driver(cluster) as it:
+    with (
+        SlurmCluster(cred_expire=5) as cluster,
+        Driver(cluster, "srpt", f"--record={cluster.at}/seen") as it,
+    ):
         jobs = {"die-a": 12, "die-b": 6}
         for name, tasks in jobs.items():
             cluster.submit(name, 1.5, *OPTED_IN, tasks=tasks)
@@ -201,11 +212,12 @@ def test_dead_nodes_and_a_dead_controller_lose_no_job():
         cluster.start_node("n0")
         cluster.run("scontrol", "update", "NodeName=n0", "State=RESUME", check=False)
         cluster.wait_idle(60)
+        record = cluster.at / "seen" / "jobs.jobs.jsonl"
+        until(lambda: len(record.read_text().splitlines()) == 3)
         figures = it.end(signal.SIGTERM)
         times = cluster.times()
         done = {name: len(cluster.task_numbers(name)) for name in jobs}
         assert done == jobs, (times, it.said)
-        assert figures["ganger_jct_seconds_count"] == 2, it.said
         assert "ganger_events_total left" not in figures, it.said
     assert cluster.left() == [] and not cluster.at.exists()
 
@@ -214,7 +226,7 @@ def running(cluster):
     return [row["job_id"] for row in cluster.jobs() if row["job_state"] == "RUNNING"]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_whatever_ends_the_driver_everything_is_given_back(cluster, how):
     name = f"end-{how.name}"
     with Driver(cluster, "srpt:cap=const,c=2,leftover=idle") as it:
@@ -259,14 +271,6 @@ def test_dry_runs_and_shadows_change_nothing(cluster):
     )  # fmt: skip
     assert json.loads(done.stdout) == {"jobs_given_back": 1} and seen
     cluster.wait_idle(20)
-
-
-def test_no_such_partition(cluster):
-    done = subprocess.run(
-        [GANGER, "drive", "slurm", "nope", "--scheduler=fair"],
-        env=cluster.environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2 and "there are toy" in done.stderr
 
 
 @pytest.mark.skipif(missing(ACCOUNTING) is not None, reason=str(missing(ACCOUNTING)))
