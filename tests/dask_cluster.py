@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
@@ -151,6 +152,16 @@ def stop(process):
 def sleep_task(seconds, *_):
     time.sleep(seconds)
     return 1
+
+
+def fails_once(name):
+    """Fails where it has not run before."""
+    mark = Path(tempfile.gettempdir()) / f"ganger-test-{os.getuid()}-{name}"
+    if mark.exists():
+        mark.unlink()
+        return "done"
+    mark.touch()
+    raise OSError("not yet")
 
 
 @dataclass
