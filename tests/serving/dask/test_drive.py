@@ -1,6 +1,6 @@
 """A real Dask cluster of processes, driven: what is marked follows the policy, and nothing is lost.
 
-The short form of what benchmarks/dask_cluster.py measures.
+The short form of what benchmarks/dask_comparison.py measures.
 """
 
 import json
