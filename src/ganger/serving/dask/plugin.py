@@ -462,8 +462,7 @@ class Gate(SchedulerPlugin):
         )
         observation = self._would
         if ledger.waits:
-            unknown = {(one.job, one.stage): 0.0 for one in times}
-            observation = ledger.observation(time.time(), unknown)
+            observation = ledger.observation(time.time(), {})
         return Seen(
             version=self._version(),
             shadow=shadow is not None,
@@ -505,7 +504,7 @@ class Gate(SchedulerPlugin):
         elif time.monotonic() - self._idle_since > _STALLED_S:
             self._idle_since = None
             self.counts["stalled"] += 1
-            self._ledger.rouse()
+            self._ledger.offer_idle()
             self._serve_in_order()
 
 
