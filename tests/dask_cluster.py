@@ -51,7 +51,8 @@ class DaskCluster:
             for _ in range(self.workers):
                 self.start_worker()
             self.client = self.new_client()
-            self.client.wait_for_workers(self.workers, timeout=90)
+            if self.workers:
+                self.client.wait_for_workers(self.workers, timeout=90)
         except BaseException:
             self.__exit__()
             raise
