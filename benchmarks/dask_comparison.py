@@ -1,6 +1,6 @@
 """Schedulers on a real Dask cluster of 8 workers, and what the simulator predicts for them.
 
-    python benchmarks/dask_comparison.py [--rounds 3] [--schedulers fifo,fair,srpt,general] [--json]
+    python benchmarks/dask_comparison.py [--rounds 3] [--schedulers fifo,fair,srpt,RUN] [--json]
 
 Eight DAG jobs of sleeping tasks, 0.15 s apart, each from a client of its own; every scheduler runs
 them in turn, round by round. `stock` is Dask without Ganger, `stock-sjf` with static priorities,
@@ -53,7 +53,8 @@ def predicted(scheduler, recorded):
     for number, sleeping in enumerate(sleep_jobs()):
         stages = by_kind[sleeping.name].stages
         jobs.append(Job(id=sleeping.name, arrival_s=GAP_S * number, stages=stages))
-    cluster = Cluster(executors=WORKERS, move_delay_s=0.0, reconsider=True)
+    rules = {"reconsider": True, "work_conserving": True}
+    cluster = Cluster(executors=WORKERS, move_delay_s=0.0, **rules)
     return simulate(cluster, Workload(tuple(jobs)), load_scheduler(scheduler)).jct_s
 
 
