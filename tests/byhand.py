@@ -59,9 +59,10 @@ class Script(FirstComeFirst):
         return decision and Decision(job=decision[0], stage=decision[1], limit=decision[2])
 
 
-def run(executors, jobs, scheduler, *, move_delay_s=2.0):
+def run(executors, jobs, scheduler, *, move_delay_s=2.0, **rules):
     """Times and timeline of a small case; its invariants are checked on the way."""
-    cluster, workload = Cluster(executors=executors, move_delay_s=move_delay_s), Workload(jobs)
+    cluster = Cluster(executors=executors, move_delay_s=move_delay_s, **rules)
+    workload = Workload(jobs)
     result = drive(cluster, workload, scheduler)
     if not result.unfinished:
         check_timeline(cluster, workload, result)

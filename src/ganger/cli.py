@@ -79,6 +79,8 @@ class Simulate:
     reconsider: bool = False
     """After jobs arrived, offer executors again that end a task, as the Dask driver does; else they
     stay with their stage while it has tasks."""
+    work_conserving: bool = False
+    """Let no executor wait for a stage that cannot start yet, as the Dask driver does."""
     scheduler: str = "fair"
     """A heuristic such as fair or srpt:cap=sqrt,c=1; the path of a training run; general, the
     policy that comes with Ganger; or replay: what the workload's log says really happened."""
@@ -112,6 +114,7 @@ class Simulate:
             executors=self.executors,
             move_delay_s=self.move_delay_s,
             reconsider=self.reconsider,
+            work_conserving=self.work_conserving,
         )
         if self.scheduler == "replay":
             self._replay(cluster)
@@ -466,6 +469,8 @@ class Evaluate:
     reconsider: bool = False
     """After jobs arrived, offer executors again that end a task, as the Dask driver does; else they
     stay with their stage while it has tasks. As in training where a run is named."""
+    work_conserving: bool = False
+    """Let no executor wait for a stage that cannot start yet, as the Dask driver does."""
     jobs: Annotated[int | None, _optional("N")] = None
     """Jobs in a list; as in training unless given. Without a run, 256 of a file and 50 else."""
     interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
@@ -505,6 +510,7 @@ class Evaluate:
             if (given := getattr(self, name)) is not None:
                 settings[name] = given
         settings["reconsider"] |= self.reconsider
+        settings["work_conserving"] |= self.work_conserving
         classes = tuple(map(parse_class, self.classes))
         if classes:
             settings["executors"] = sum(given.count for given in classes)
@@ -559,6 +565,7 @@ class Evaluate:
                 executors=settings["executors"],
                 classes=classes,
                 reconsider=settings["reconsider"],
+                work_conserving=settings["work_conserving"],
                 jobs=None if self.whole else jobs,
                 interarrival_s=settings["interarrival_s"],
                 move_delay_s=settings["move_delay_s"],
@@ -688,6 +695,8 @@ class Tune:
     reconsider: bool = False
     """After jobs arrived, offer executors again that end a task, as the Dask driver does; else they
     stay with their stage while it has tasks."""
+    work_conserving: bool = False
+    """Let no executor wait for a stage that cannot start yet, as the Dask driver does."""
     episodes: int = 64
     """Job lists in the last round of the search, and held-out lists; of a file, as many windows of
     it as share no job, if these are fewer."""
@@ -728,6 +737,7 @@ class Tune:
                 baseline=parse_scheduler(self.baseline) if self.baseline else None,
                 kill_at_limit=self.kill_at_limit,
                 reconsider=self.reconsider,
+                work_conserving=self.work_conserving,
                 progress=lambda what, done, of: bar.update(done, of, what),
             )
         arrivals = _arrivals(source, "test", self.interarrival_s)

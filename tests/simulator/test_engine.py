@@ -323,3 +323,61 @@ def test_a_job_that_arrives_after_the_end_changes_nothing_for_the_others(workloa
     np.testing.assert_array_equal(alone.finish_s, both.finish_s[:-1])
     np.testing.assert_array_equal(alone.timeline, both.timeline[:-2])
     assert both.finish_s[-1] >= late.arrival_s + cluster.move_delay_s + 1.0
+
+
+# ---------------------------------------------------------------- reconsidering
+def test_an_executor_may_be_offered_once_more_after_a_job_arrived():
+    scheduler = Script(("a", "x", 1), ("b", "y", 1), ("a", "x", 1))
+    jobs = job("a", 0, stage("x", 10.0, 10.0, 10.0)), job("b", 5, stage("y", 1.0))
+    result = run(1, jobs, scheduler, reconsider=True)
+    assert scheduler.times_s == [0.0, 12.0, 15.0]  # x ends a task, then y, each with a move before
+    asked = scheduler.asked[1]
+    assert (asked.on_offer, asked.source_job, asked.source_stage) == (1, "a", "x")
+    assert [one.id for one in asked.jobs[0].schedulable] == ["x"], "its stage may be chosen again"
+    assert result.finish_s.tolist() == [37.0, 15.0]
+
+
+def test_an_executor_that_is_offered_once_more_may_stay():
+    for again in (("a", "x", 1), None):
+        scheduler = Script(("a", "x", 1), again, ("b", "y", 1))
+        jobs = job("a", 0, stage("x", 10.0, 10.0, 10.0)), job("b", 5, stage("y", 1.0))
+        result = run(1, jobs, scheduler, reconsider=True)
+        assert scheduler.times_s == [0.0, 12.0, 32.0], "once after each arrival"
+        assert result.finish_s.tolist() == [32.0, 35.0]
+
+
+# ---------------------------------------------------------------- work-conserving clusters
+def test_nobody_waits_for_a_stage_that_cannot_start_yet():
+    jobs = (
+        job("a", 0, stage("x", 1.0, 9.0), stage("y", 1.0, 1.0, after="x")),
+        job("b", 0, stage("z", 1.0, 1.0)),
+    )
+    holding = run(2, jobs, FirstComeFirst(), move_delay_s=0.0)
+    assert holding.finish_s.tolist() == [10.0, 11.0], "one executor waits for y from 1 to 9"
+    scheduler = FirstComeFirst()
+    conserving = run(2, jobs, scheduler, move_delay_s=0.0, work_conserving=True)
+    assert conserving.finish_s.tolist() == [10.0, 3.0]
+    # At 1 the executor that ends x is asked about, and only z may be chosen; at 3 it idles; at 9
+    # the other one is asked about, and then the one that idled.
+    assert scheduler.times_s == [0.0, 1.0, 9.0, 9.0]
+    assert [seen.on_offer for seen in scheduler.asked] == [2, 1, 1, 1]
+    assert [seen.source_job for seen in scheduler.asked] == [None, "a", "a", None]
+
+
+def test_executors_that_a_scheduler_left_idle_are_offered_when_a_stage_can_start():
+    jobs = (job("a", 0, stage("x", 1.0, 1.0), stage("y", 1.0, 1.0, after="x")),)
+    scheduler = Script(("a", "x", 1), None)
+    result = run(3, jobs, scheduler, move_delay_s=0.0, work_conserving=True)
+    assert [(seen.time_s, seen.on_offer) for seen in scheduler.asked] == [(0, 3), (2, 1), (2, 3)]
+    assert result.finish_s.tolist() == [3.0]
+
+
+@settings(max_examples=60)
+@given(st.data(), st.integers(1, 8), st.integers(0, 2**32), st.booleans(), st.booleans())
+def test_these_rules_keep_the_books_right(data, executors, seed, reconsider, work_conserving):
+    workload = data.draw(strategies.workloads(max_size=4) | strategies.mixtures(executors))
+    cluster = Cluster(executors=executors, reconsider=reconsider, work_conserving=work_conserving)
+    drive(cluster, workload, RandomDecisions(seed, decline=0.1))
+    result = drive(cluster, workload, RandomDecisions(seed))
+    assert result.finished == len(workload.jobs)
+    check_timeline(cluster, workload, result)

@@ -112,6 +112,7 @@ def evaluate(
     interarrival_s: float | None = None,
     classes: Sequence[ExecutorClass] = (),
     reconsider: bool = False,
+    work_conserving: bool = False,
     move_delay_s: float = 2.0,
     split: Split = "test",
     weights: Mapping[str, float] | None = None,
@@ -130,6 +131,7 @@ def evaluate(
             it, with its own arrivals; any other jobs arrive every 25 s on average.
         classes: of the executors, whose counts sum to them; none: all meet every demand.
         reconsider: offer executors again after jobs arrived (`Cluster.reconsider`).
+        work_conserving: let no executor wait for a stage that cannot start yet.
         episodes: job lists; of a log, at most as many as share no job.
         split: which of the jobs.
         weights: of users, for the weighted mean completion time; of any other user, 1.
@@ -146,7 +148,11 @@ def evaluate(
     lists = JobLists(
         source,
         cluster=cluster_of(
-            classes, executors=executors, move_delay_s=move_delay_s, reconsider=reconsider
+            classes,
+            executors=executors,
+            move_delay_s=move_delay_s,
+            reconsider=reconsider,
+            work_conserving=work_conserving,
         ),
         jobs=jobs,
         interarrival_s=interarrival_s,

@@ -128,6 +128,7 @@ def tune(
     baseline: Heuristic | None = None,
     kill_at_limit: bool = False,
     reconsider: bool = False,
+    work_conserving: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> TuneReport:
     """Find the best parameters of every family of heuristics.
@@ -141,6 +142,7 @@ def tune(
         baseline: what ratios are to; `baseline_of` the source unless given.
         kill_at_limit: stop a gang when it has run as long as was asked for.
         reconsider: offer executors again after jobs arrived (`Cluster.reconsider`).
+        work_conserving: let no executor wait for a stage that cannot start yet.
         progress: called with what is being done, and how much of it.
 
     Raises:
@@ -152,7 +154,12 @@ def tune(
     def lists(stream: Stream, split: Split) -> JobLists:
         return JobLists(
             source,
-            cluster=Cluster(executors=executors, move_delay_s=move_delay_s, reconsider=reconsider),
+            cluster=Cluster(
+                executors=executors,
+                move_delay_s=move_delay_s,
+                reconsider=reconsider,
+                work_conserving=work_conserving,
+            ),
             jobs=jobs,
             interarrival_s=interarrival_s,
             seed=seed,

@@ -57,6 +57,7 @@ class TrainedOn(msgspec.Struct, frozen=True, kw_only=True):
     interarrival_s: float | tuple[float, ...] | None
     move_delay_s: float
     reconsider: bool = False
+    work_conserving: bool = False
     part: str = "train"
     objective: str = "mean"
     weights: dict[str, float] = {}

@@ -71,7 +71,7 @@ def after(observation: Observation, decision: Decision) -> Observation:
     else:
         served = replace(chosen, committed=chosen.committed + count, schedulable=False)
     stages = tuple(served if stage is chosen else stage for stage in chosen_job.stages)
-    if served.demand <= 0:
+    if served.demand <= 0 and not observation.work_conserving:
         stages = _with_children(stages, served.id)
     comes = 0 if chosen_job.id == observation.source_job else count
     job = replace(

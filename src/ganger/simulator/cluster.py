@@ -24,6 +24,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     reconsider: bool = False
     """After jobs arrived, an executor that ends a task is offered once more even if its stage has
     others; else it stays with the stage to the end, as in the field's simulators."""
+    work_conserving: bool = False
+    """Only stages whose parents are done can be chosen, and executors without work belong to nobody
+    and are offered whenever there is some; else they may wait with a job for its next stage, as in
+    the field's simulators."""
 
     def __post_init__(self) -> None:
         if self.executors < 1:
@@ -48,6 +52,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     def prepare(self, state: State, table: Table) -> None:
         """Give a state that was just loaded what is not the same in all clusters."""
         state.clock[0]["reconsider"] = self.reconsider
+        state.clock[0]["conserving"] = self.work_conserving
         if self.classes:
             engine.set_classes(
                 state,
@@ -64,6 +69,7 @@ def cluster_of(
     executors: int,
     move_delay_s: float,
     reconsider: bool = False,
+    work_conserving: bool = False,
 ) -> Cluster:
     """A cluster of these classes, or where there are none, of so many executors."""
     if classes:
@@ -73,4 +79,5 @@ def cluster_of(
         move_delay_s=move_delay_s,
         classes=tuple(classes),
         reconsider=reconsider,
+        work_conserving=work_conserving,
     )

@@ -97,6 +97,7 @@ def is_schedulable(state, s):
         or stage.unsaturated_parents > 0
         or stage.chosen == clock.scheduling_round
         or (stage.refuses >> clock.offered_kind) & 1 == 1
+        or (clock.conserving == 1 and stage.unfinished_parents > 0)
     ):
         return False
     return stage.gang == 0 or (
@@ -531,7 +532,8 @@ def _use_elsewhere(state, table, e):
             if is_schedulable(state, s):
                 _move(state, table, e, s)  # also within its own job, as Decima's simulator has it
                 return
-    _enter_pool(state, e, pool_of_job(state, j) if j >= 0 else common_pool(state))
+    keeps = j >= 0 and clock.conserving == 0
+    _enter_pool(state, e, pool_of_job(state, j) if keeps else common_pool(state))
 
 
 @compiled
@@ -553,7 +555,7 @@ def _fulfil(state, table):
             continue
         _leave_pool(state, e)
         if s < 0:
-            if j >= 0 and _may_serve(state, j, kind):
+            if j >= 0 and clock.conserving == 0 and _may_serve(state, j, kind):
                 _enter_pool(state, e, pool_of_job(state, j))
             else:
                 _enter_pool(state, e, common_pool(state))
@@ -710,6 +712,18 @@ def _executors_of_kind(state, s, kind):
 
 
 @compiled
+def _offer_one(state, e):
+    """Open a round for an executor that has just ended a task."""
+    clock = state.clock[0]
+    executor = state.executors[e]
+    state.hand[0] = e
+    clock.in_hand = 1
+    clock.source_job = executor.job
+    clock.offered_kind = executor.kind
+    clock.on_offer = 1
+
+
+@compiled
 def _stage_has_no_more_tasks(state, table, e):
     """The executor's stage has nothing left to launch: who gets the executor?"""
     clock = state.clock[0]
@@ -718,6 +732,13 @@ def _stage_has_no_more_tasks(state, table, e):
     j = np.int64(stage.job)
     job = state.jobs[j]
     frontier_changed = stage.finished == stage.tasks and _finish_stage(state, table, s)
+    if clock.conserving == 1:
+        if frontier_changed:
+            clock.news = 1  # whoever idles may have work now
+        _offer_one(state, e)
+        if job.finished_stages == job.stages:
+            _finish_job(state, table, j)
+        return
     state.hand[0] = e
     clock.in_hand = 1
     kind = state.executors[e].kind
@@ -741,18 +762,6 @@ def _stage_has_no_more_tasks(state, table, e):
         _release(state, j)
     if job.finished_stages == job.stages:
         _finish_job(state, table, j)
-
-
-@compiled
-def _reconsider(state, e):
-    """Jobs have arrived since the executor got its stage, which has more tasks: does it stay?"""
-    clock = state.clock[0]
-    executor = state.executors[e]
-    state.hand[0] = e
-    clock.in_hand = 1
-    clock.source_job = executor.job
-    clock.offered_kind = executor.kind
-    clock.on_offer = 1
 
 
 @compiled
@@ -833,7 +842,7 @@ def _next_event(state, table):
     if state.stages[s].launched < state.stages[s].tasks:
         if clock.reconsider == 1 and state.executors[e].asked < clock.arrived:
             _pop(state)
-            _reconsider(state, e)
+            _offer_one(state, e)  # jobs have come since it got its stage: does it stay?
             return
         # By far the most frequent event: the executor stays and starts the stage's next task.
         ends_at = _launch(state, table, e, s)
@@ -924,6 +933,7 @@ def load(state, table, templates, arrivals_s, executors, move_delay_s, key):
     clock.gang_round = 0
     clock.kill_at_limit = 0
     clock.reconsider = 0
+    clock.conserving = 0
     clock.kinds = 0
     clock.offered_kind = 0
     clock.next_kind = -1

@@ -93,6 +93,8 @@ class Observation(msgspec.Struct, frozen=True):
     """The stage of the source job that they run, or have just finished; None: they idle."""
     executor_class: int = 0
     """Of the executors on offer, by its place in the cluster's classes."""
+    work_conserving: bool = False
+    """Only stages whose parents are done can be chosen."""
 
 
 class Decision(msgspec.Struct, frozen=True):

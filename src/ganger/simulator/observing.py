@@ -79,6 +79,7 @@ def observe(state: State, table: Table, names: Names) -> Observation:
         jobs=tuple(jobs),
         source_stage=source_stage,
         executor_class=int(clock["offered_kind"]),
+        work_conserving=bool(clock["conserving"]),
     )
 
 
@@ -131,6 +132,7 @@ def state_of(observation: Observation) -> tuple[State, Table]:
     clock["on_offer"] = observation.on_offer
     clock["idle"] = observation.idle
     clock["scheduling_round"] = 1
+    clock["conserving"] = observation.work_conserving
     clock["gang_round"] = observation.source_job is None
     clock["schedulable"] = could.sum()
     clock["waiting"] = (

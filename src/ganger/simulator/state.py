@@ -47,6 +47,7 @@ CLOCK = np.dtype(
         ("gang_round", "i4"),  # 1: that round is open; gangs may be chosen
         ("kill_at_limit", "i4"),  # 1: a gang runs no longer than was asked for
         ("reconsider", "i4"),  # 1: executors are offered again after jobs arrived
+        ("conserving", "i4"),  # 1: nobody waits for a stage that cannot start yet
         ("kinds", "i4"),  # executor classes; 0: all executors are alike
         ("offered_kind", "i4"),  # class of the executors on offer
         ("next_kind", "i4"),  # class to offer next of that source, or -1

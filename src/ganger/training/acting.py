@@ -34,6 +34,7 @@ ENVIRONMENT = np.dtype(
         ("next_jobs", "i4"),  # in the next episode: the first one is shorter, so that they spread
         ("objective", "i4"),  # a value of OBJECTIVES
         ("reconsider", "i4"),
+        ("conserving", "i4"),
     ],
     align=True,
 )
@@ -151,6 +152,7 @@ def _begin_episode(all_environments, i, state, table):
         derive(key, 1),
     )
     state.clock[0].reconsider = environment.reconsider
+    state.clock[0].conserving = environment.conserving
     advance(state, table)
 
 

@@ -82,6 +82,7 @@ class Actor:
         environments["mean_interarrival_s"] = [gaps_s[cell] for cell in self._cells]
         environments["move_delay_s"] = config.move_delay_s
         environments["reconsider"] = config.reconsider
+        environments["conserving"] = config.work_conserving
         environments["jobs"] = config.jobs
         environments["executors"] = executors
         environments["objective"] = OBJECTIVES[config.objective]
@@ -174,7 +175,8 @@ class Actor:
                 self._config.move_delay_s,
                 np.uint64(streams.derive(key, 1)),  # compiled code returns a Python int
             )
-            self._fair_state.clock[0]["reconsider"] = environment["reconsider"]
+            for rule in ("reconsider", "conserving"):
+                self._fair_state.clock[0][rule] = environment[rule]
             self._fair.run(self._fair_state, self.table, key)
             fair_s = engine.job_seconds(self._fair_state) / jobs
             objective = int(environment["objective"])

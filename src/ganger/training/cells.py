@@ -51,6 +51,7 @@ def measure_cells(config: TrainConfig, source: JobSource | None) -> Cells:
                     executors=size,
                     move_delay_s=config.move_delay_s,
                     reconsider=config.reconsider,
+                    work_conserving=config.work_conserving,
                 ),
                 jobs=config.jobs,
                 interarrival_s=gap_s,

@@ -74,6 +74,8 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     reconsider: bool = False
     """After jobs arrived, offer executors again that end a task, as the Dask driver does; else they
     stay with their stage while it has tasks."""
+    work_conserving: bool = False
+    """Let no executor wait for a stage that cannot start yet, as the Dask driver does."""
     jobs: int = 50
     """Jobs in an episode."""
     interarrival_s: float | tuple[float, ...] | None = None

@@ -402,6 +402,7 @@ class _Loop:
             "executors": config.executors,
             "move_delay_s": config.move_delay_s,
             "reconsider": config.reconsider,
+            "work_conserving": config.work_conserving,
             "jobs": config.jobs,
             "interarrival_s": config.interarrival_s,
             "objective": config.objective,

@@ -93,6 +93,7 @@ class Validator:
                 executors=executors,
                 move_delay_s=config.move_delay_s,
                 reconsider=config.reconsider,
+                work_conserving=config.work_conserving,
             ),
             jobs=config.jobs,
             interarrival_s=interarrival_s,

@@ -1,6 +1,6 @@
 """A real Dask cluster of processes, driven: what is marked follows the policy, and nothing is lost.
 
-The short form of what benchmarks/dask_cluster.py measures.
+The short form of what benchmarks/dask_comparison.py measures.
 """
 
 import json
@@ -12,7 +12,7 @@ import time
 import httpx
 import pytest
 from dask import delayed
-from dask_cluster import DaskCluster, SleepJob, run_jobs, sleep_task, stop
+from dask_cluster import DaskCluster, SleepJob, fails_once, run_jobs, sleep_task, stop
 
 import ganger.dask
 from ganger.cli import main
@@ -171,21 +171,8 @@ def test_tasks_that_fail_end_their_job_and_no_other(cluster, agent):
             future.result(timeout=20)
         assert all(run_jobs(cluster, [SHORT], run=next(runs)))
         with ganger.dask.job("retried"):
-            flaky = client.submit(_fails_once, str(next(runs)), retries=2, pure=False)
+            flaky = client.submit(fails_once, f"{os.getpid()}-{next(runs)}", retries=2, pure=False)
         assert flaky.result(timeout=20) == "done"
-
-
-def _fails_once(name):
-    """Fails where it has not run before."""
-    import tempfile
-    from pathlib import Path
-
-    mark = Path(tempfile.gettempdir()) / f"ganger-test-{os.getppid()}-{name}"
-    if mark.exists():
-        mark.unlink()
-        return "done"
-    mark.touch()
-    raise OSError("not yet")
 
 
 def test_the_status_page_says_how_it_goes(cluster, agent):

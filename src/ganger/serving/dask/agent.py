@@ -57,7 +57,7 @@ class Agent:
         self._guard, self._estimates = guard, estimates
         self._metrics, self._records = metrics, records
         self._security, self._dry_run, self._say = security, dry_run, say
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[str] | None = None
         self._saved_s = time.monotonic()
 
     async def run(self, stop: threading.Event) -> None:
@@ -70,16 +70,14 @@ class Agent:
         while not stop.is_set():
             try:
                 await self._drive(stop)
-            except (TimeoutError, OSError, CommClosedError) as error:
+            except PermissionError as error:  # an OSError, too, but trying again is no use
+                raise ConfigError(f"{self._address}: {error}") from None
+            except (OSError, CommClosedError) as error:
                 if not lost:
                     self._say(f"no connection to {self._address} ({error}); trying again")
                 lost = True
                 self._metrics.events.labels("disconnected").inc()
                 await asyncio.sleep(_RETRY_S)
-            except PermissionError as error:
-                raise ConfigError(f"{self._address}: {error}") from None
-            else:
-                continue
             finally:
                 self._save()
 
@@ -170,6 +168,8 @@ class Agent:
 
     def _count(self, seen: Seen) -> None:
         counts = Counter(seen.counts)
+        if self._counts is None:  # what was before is not ours
+            self._counts = counts
         if any(counts[kind] < count for kind, count in self._counts.items()):
             self._counts = Counter()  # the scheduler was started anew
         for kind, count in (counts - self._counts).items():

@@ -51,6 +51,7 @@ class _Task:
     stage: str
     state: str = "waiting"  # ready, running, done, failed
     slot: tuple[str, int] | None = None
+    launched_s: float = 0.0
 
 
 @dataclass(eq=False)
@@ -149,7 +150,8 @@ class Gate(SchedulerPlugin):
             slot, task.slot = task.slot, None
             if finish == "memory":
                 task.state = "done"
-                self._tell("finished", (slot, where, _seconds(more)))
+                held_s = time.monotonic() - task.launched_s if slot else 0.0
+                self._tell("finished", (slot, where, max(held_s, _seconds(more))))
             else:
                 task.state = "waiting"
                 self._tell("failed", (slot, where))
@@ -395,7 +397,7 @@ class Gate(SchedulerPlugin):
         key = next(iter(ready))
         del ready[key]
         task, state = self._tasks[key], self._scheduler.tasks[key]
-        task.state, task.slot = "running", slot
+        task.state, task.slot, task.launched_s = "running", slot, time.monotonic()
         state.resource_restrictions = None
         state.worker_restrictions = {address}
         self._scheduler.transitions({key: "processing"}, f"ganger-{self.counts['launched']}")
@@ -460,8 +462,7 @@ class Gate(SchedulerPlugin):
         )
         observation = self._would
         if ledger.waits:
-            unknown = {(one.job, one.stage): 0.0 for one in times}
-            observation = ledger.observation(time.time(), unknown)
+            observation = ledger.observation(time.time(), {})
         return Seen(
             version=self._version(),
             shadow=shadow is not None,
@@ -503,7 +504,7 @@ class Gate(SchedulerPlugin):
         elif time.monotonic() - self._idle_since > _STALLED_S:
             self._idle_since = None
             self.counts["stalled"] += 1
-            self._ledger.rouse()
+            self._ledger.offer_idle()
             self._serve_in_order()
 
 
