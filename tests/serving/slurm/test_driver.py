@@ -218,6 +218,15 @@ def test_dependencies_make_a_job():
     assert not driven.driver.book.stages
 
 
+def test_no_executor_waits_for_a_stage_that_cannot_start():
+    driven = Driven()
+    a = driven.slurm.submit("a", 2, 5.0)
+    driven.slurm.submit("b", 4, after=(a,))
+    driven.run(1)
+    seen = driven.driver.observe()
+    assert seen.on_offer == 6 and not any(job.schedulable for job in seen.jobs)
+
+
 def test_parents_that_slurm_has_forgotten_are_not():
     driven = Driven()
     a = driven.slurm.submit("a", 4)

@@ -270,6 +270,7 @@ class Driver:
             source_job=None,
             idle=capacity.free,
             jobs=tuple(jobs),
+            work_conserving=True,
         )
 
     def _observed_stage(
@@ -313,14 +314,8 @@ class Driver:
             self._count("illegal")
             self._say(f"a round is dropped: {error}")
             return
-        may = {(job.id, stage.id) for job in self._observation.jobs for stage in job.schedulable}
         for place, (decision, executors) in enumerate(zip(decisions, given, strict=True)):
-            chosen = decision.job, decision.stage
-            # Chosen ahead of its parents' end, it would make executors wait that others can use.
-            if chosen not in may:
-                self._count("ahead")
-                continue
-            stage = self._by_title[chosen]
+            stage = self._by_title[decision.job, decision.stage]
             stage.give(1 if stage.gang else executors)
             stage.rank = place
 
