@@ -47,6 +47,7 @@ class FakeSlurm:
         """Of every call: whether it fails, before anything is done."""
         self.lost_when = lambda call, words: False
         """Whether what was done is not answered."""
+        self.denied_when = lambda words: False
         self.most_together = {}
         self._cpus = {f"n{i}": cpus for i in range(nodes)}
         self._on = {}
@@ -96,6 +97,8 @@ class FakeSlurm:
     def scontrol(self, *words):
         self._called(*words)
         self.commands.append(words)
+        if self.denied_when(words):
+            raise SlurmError(f"{words[1]}: Access/permission denied")
         number = int(words[1].removeprefix("JobId="))
         job = self._jobs.get(number)
         if job is None:

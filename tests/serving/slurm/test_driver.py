@@ -407,6 +407,27 @@ def test_commands_that_fail_again_and_again_only_delay(share):
     assert driven.counts["left"] == 0
 
 
+def test_without_rights_for_priorities_all_jobs_end():
+    driven = Driven()
+    driven.slurm.denied_when = lambda words: words[-1].startswith("Priority=")
+    jobs = [driven.slurm.submit(name, 6) for name in "abcdef"]
+    driven.until_done(*jobs)
+    assert driven.counts["failed"] and "rights are needed" in driven.said[0]
+    alone = Driven(priority=0)
+    jobs = [alone.slurm.submit(name, 6) for name in "abcdef"]
+    alone.until_done(*jobs)
+    assert not any(words[-1].startswith("Priority=") for words in alone.slurm.commands)
+
+
+def test_jobs_that_may_not_be_changed_keep_nobody_waiting():
+    driven = Driven()
+    theirs = driven.slurm.submit("theirs", 2, user="bob")
+    ours = driven.slurm.submit("ours", 30)
+    driven.slurm.denied_when = lambda words: words[1].endswith(str(theirs))
+    driven.until_done(ours)
+    assert driven.slurm.job(theirs).priority == 0 and driven.counts["failed"] < 10
+
+
 def test_everything_is_given_back():
     driven = Driven()
     some = [driven.slurm.submit(name, 20) for name in "abc"]

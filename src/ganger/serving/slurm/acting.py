@@ -52,6 +52,11 @@ def _released(stage: Stage, priority: int) -> list[Command]:
     return commands
 
 
+def refused(error: SlurmError) -> bool:
+    """Whether a command failed because we may not give it."""
+    return any(one in str(error) for one in ("denied", "Invalid user id"))
+
+
 class Given(msgspec.Struct):
     """A job that is driven, as it was before."""
 

@@ -21,6 +21,7 @@ from ganger.serving.slurm.acting import (
     commands_for,
     give_back,
     gone,
+    refused,
 )
 from ganger.serving.slurm.book import OPERATORS, Book, Job, Stage
 from ganger.serving.slurm.capacity import Capacity, capacity_of
@@ -334,7 +335,15 @@ class Driver:
                     self._count("commands")
                 in_vain = 0
             except SlurmError as error:
+                if gone(error):
+                    continue
                 self._failed(error)
+                if refused(error):
+                    if command[-1].startswith("Priority="):
+                        continue  # it has been released, which is more
+                    stage.withdraw()
+                    stage.blocked_until_s = self._clock() + self._config.patience_s
+                    continue
                 in_vain += 1
                 if in_vain >= _IN_VAIN:
                     return  # nobody is there: each would take its time
@@ -373,8 +382,7 @@ class Driver:
         if now - self._said.get(str(error), -_REPEAT_S) >= _REPEAT_S:
             self._said = {text: at for text, at in self._said.items() if now - at < _REPEAT_S}
             self._said[str(error)] = now
-            refused = any(word in str(error) for word in ("denied", "Invalid user id"))
-            hint = "; docs/drivers/slurm.md lists which rights are needed" if refused else ""
+            hint = "; docs/drivers/slurm.md lists which rights are needed" if refused(error) else ""
             self._say(f"{error}{hint}")
 
     def _show_only(self, commands: list[Command]) -> None:
