@@ -6,6 +6,8 @@ import time
 from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from serving.slurm.fake import FakeSlurm
 
 from ganger.errors import ConfigError
@@ -557,3 +559,47 @@ def test_what_may_not_start_yet_is_not_offered_executors():
     driven.run(3)
     assert driven.slurm.commands == []
     driven.until_done(later)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_whatever_is_submitted_and_whatever_fails_all_jobs_end(data):
+    driven = Driven(FakeSlurm(nodes=2, cpus=4), patience_s=3.0)
+    luck = random.Random(data.draw(st.integers(0, 2**32), label="luck"))
+    share = data.draw(st.sampled_from([0.0, 0.1, 0.3]), label="share of commands that fail")
+    lost = data.draw(st.booleans(), label="done, but not answered")
+
+    def bad(call, words):
+        return luck.random() < share
+
+    setattr(driven.slurm, "lost_when" if lost else "fail_when", bad)
+    ours, others, own_throttle = [], [], {}
+    for number in range(data.draw(st.integers(1, 6), label="jobs")):
+        if data.draw(st.integers(0, 4), label="kind") == 0:
+            job = driven.slurm.submit(f"x{number}", 3, 1.5, held=False, comment="")
+            others.append((job, driven.slurm.job(job).priority))
+        else:
+            tasks = data.draw(st.sampled_from([None, 1, 3, 9, 20]), label="tasks")
+            throttle = data.draw(st.sampled_from([0, 2]), label="throttle") if tasks else 0
+            cpus = data.draw(st.sampled_from([1, 3]), label="cpus") if tasks is None else 1
+            after = data.draw(st.sampled_from([(), tuple(ours[-1:])]), label="after")
+            seconds = data.draw(st.sampled_from([0.3, 1.0, 2.5]), label="seconds")
+            job = driven.slurm.submit(
+                f"o{number}", tasks, seconds, throttle=throttle, cpus=cpus, after=after
+            )
+            ours.append(job)
+            own_throttle[job] = throttle
+        driven.run(data.draw(st.sampled_from([0.0, 0.4, 2.0]), label="gap"))
+        if data.draw(st.integers(0, 9), label="node") == 0:
+            driven.slurm.kill_node("n0")
+            driven.run(1.0)
+            driven.slurm.down.clear()
+    driven.until_done(*ours, *(job for job, _ in others))
+    for job, throttle in own_throttle.items():
+        assert not throttle or driven.slurm.most_together.get(job, 0) <= throttle
+    for job, priority in others:
+        assert driven.slurm.job(job).priority == priority
+        assert not any(
+            words[1].removeprefix("JobId=") == str(job) for words in driven.slurm.commands
+        )
+    assert driven.counts["left"] == 0

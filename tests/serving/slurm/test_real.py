@@ -44,7 +44,7 @@ class Driver:
     def __init__(self, cluster, scheduler="srpt", *flags, interval_s=0.25):
         command = ("drive", "slurm", "toy", "--scheduler", scheduler, "--interval-s")
         self.process = subprocess.Popen(
-            [GANGER, *command, str(interval_s), "--deadline-s=1", *flags],
+            [GANGER, *command, str(interval_s), "--deadline-s=5", *flags],
             env=cluster.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.said = []
