@@ -275,6 +275,10 @@ def test_acting_twice_is_acting_once_and_what_is_stale_is_dropped():
     assert driven.counts["stale"] == 1 and not driven.slurm.commands
     assert driven.driver.act(decisions, observation.version)
     once = list(driven.slurm.commands)
+    assert driven.driver.act(decisions, observation.version)
+    assert driven.slurm.job(1).throttle == 8
+    assert set(driven.slurm.commands) == set(once)
+    del driven.slurm.commands[len(once) :]
     observation = driven.driver.observe()
     assert observation.on_offer == 0
     driven.driver.act((), observation.version)

@@ -113,6 +113,7 @@ class Driver:
         self._guardian, self._count, self._say, self._show = guardian, count, say, show
         self._clock = clock
         self._version = 0
+        self._given_version = 0
         self._observation: Observation | None = None
         self._owed: list[Command] = []
         self._by_title: dict[tuple[str, str], Stage] = {}
@@ -182,13 +183,15 @@ class Driver:
     def act(self, decisions: Sequence[Decision], version: int) -> bool:
         """Do what was decided, and whatever else makes Slurm's view ours; whether it was in time.
 
-        It may be repeated: what is as it should be takes no command. Decisions about another
-        version than was observed last are dropped and counted.
+        It may be repeated: the decisions of a version are taken once, and commands say what shall
+        be, not what shall change. Decisions about another version than was observed last are
+        dropped and counted.
         """
         in_time = version == self._version
         if not in_time:
             self._count("stale")
-        elif decisions:
+        elif decisions and version != self._given_version:
+            self._given_version = version
             self._give(decisions)
         if self._config.shadow:
             return in_time
