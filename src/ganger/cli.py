@@ -29,7 +29,7 @@ from tyro.conf import arg, subcommand
 import ganger
 from ganger.config import read_toml
 from ganger.errors import ConfigError, GangerError, MissingExtraError
-from ganger.serving.commands import DriveDask, Serve
+from ganger.serving.commands import DriveDask, Promote, Serve
 from ganger.training.config import EXECUTORS, TrainConfig
 
 if TYPE_CHECKING:
@@ -869,6 +869,7 @@ def _parse(given: list[str]) -> Any:
         "tune": (Tune, tyro.MISSING_NONPROP),
         "warmup": (Warmup, tyro.MISSING_NONPROP),
         "serve": (Serve, tyro.MISSING_NONPROP),
+        "promote": (Promote, tyro.MISSING_NONPROP),
         "drive-dask": (DriveDask, tyro.MISSING_NONPROP),
         "inspect": (Inspect, tyro.MISSING_NONPROP),
         "convert": (Convert, tyro.MISSING_NONPROP),

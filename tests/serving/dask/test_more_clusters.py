@@ -102,9 +102,7 @@ def test_this_version_of_dask_can_be_driven(caplog):
     plugin.check_scheduler(Scheduler())
     with caplog.at_level(logging.WARNING, "ganger.dask"):
         plugin.check_scheduler(Scheduler())
-    assert not caplog.records, (
-        "this version is not in KNOWN: run all tests, then add it"
-    )
+    assert not caplog.records, "this version is not in KNOWN: run all tests, then add it"
 
 
 def test_a_version_with_other_internals_is_refused(monkeypatch):
