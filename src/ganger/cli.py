@@ -29,7 +29,7 @@ from tyro.conf import arg, subcommand
 import ganger
 from ganger.config import read_toml
 from ganger.errors import ConfigError, GangerError, MissingExtraError
-from ganger.serving.commands import DriveDask, Promote, Serve
+from ganger.serving.commands import Drive, Promote, Serve
 from ganger.training.config import EXECUTORS, TrainConfig
 
 if TYPE_CHECKING:
@@ -856,8 +856,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(given: list[str]) -> Any:
-    if given[:2] == ["drive", "dask"]:
-        given = ["drive-dask", *given[2:]]
     if given[:1] in (["train"], ["tune"], ["drift"]):
         for flag in given:
             if flag.split("=")[0] == "--classes":
@@ -874,7 +872,7 @@ def _parse(given: list[str]) -> Any:
         "warmup": (Warmup, tyro.MISSING_NONPROP),
         "serve": (Serve, tyro.MISSING_NONPROP),
         "promote": (Promote, tyro.MISSING_NONPROP),
-        "drive-dask": (DriveDask, tyro.MISSING_NONPROP),
+        "drive": (Drive, tyro.MISSING_NONPROP),
         "inspect": (Inspect, tyro.MISSING_NONPROP),
         "convert": (Convert, tyro.MISSING_NONPROP),
         "split": (Split, tyro.MISSING_NONPROP),

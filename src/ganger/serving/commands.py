@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, arg, subcommand
 
 from ganger.errors import ConfigError
 from ganger.serving.guard import Guard, GuardConfig, load_guard
 from ganger.serving.process import Setting
+from ganger.serving.slurm.driver import SlurmConfig
 
 if TYPE_CHECKING:
     from ganger.serving.estimates import Estimates
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _Flat = arg(name="")
 _GUARD = GuardConfig()
 _WINDOWS, _WINDOW_JOBS = 64, 64
+_SLURM = SlurmConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,5 +344,76 @@ class DriveDask(Driver):
             asyncio.run(agent.run(stop))
 
 
+@dataclass(frozen=True, kw_only=True)
+class DriveSlurm(Driver):
+    """Drive a partition of a Slurm cluster: jobs submitted with --hold --comment=ganger."""
+
+    partition: Annotated[Positional[str], arg(metavar="PARTITION")]
+    """Its name."""
+    slurm: Annotated[SlurmConfig, _Flat] = _SLURM
+    give_back: bool = False
+    """Only release what marked jobs are held there, such as a driver left that died with its
+    watchdog."""
+
+    def run(self) -> None:
+        from ganger.serving.slurm.acting import Drives, give_back
+        from ganger.serving.slurm.client import Client, SlurmError
+        from ganger.serving.slurm.driver import Driver as SlurmDriver
+        from ganger.serving.slurm.loop import Loop
+        from ganger.serving.slurm.watchdog import Watchdog, lock
+
+        client = Client(self.partition, self.slurm.timeout_s)
+        passive = self.dry_run or self.slurm.shadow
+        with contextlib.ExitStack() as stack:
+            if not passive:
+                held = stack.enter_context(lock(self.partition))
+            if self.give_back:
+                count = give_back(client, Drives(self.partition), say)
+                print(json.dumps({"jobs_given_back": count}))
+                return
+            stop = stack.enter_context(stopping())
+            parts = stack.enter_context(self.parts({"partition": self.partition}))
+            watchdog = None if passive else Watchdog(self.partition, self.slurm.timeout_s, held)
+            driver = SlurmDriver(
+                client,
+                self.partition,
+                self.slurm,
+                parts.estimates,
+                dry_run=self.dry_run,
+                guardian=watchdog,
+                count=lambda kind: parts.metrics.events.labels(kind).inc(),
+                say=say,
+                show=lambda line: print(line, flush=True),
+            )
+            loop = Loop(
+                driver,
+                self.slurm,
+                parts.guard,
+                parts.estimates,
+                parts.metrics,
+                parts.records,
+                outcome="shadow" if self.slurm.shadow else "dry-run" if passive else "acted",
+                watchdog=watchdog,
+                say=say,
+            )
+            with contextlib.suppress(SlurmError):  # it may be restarting: the loop waits for it
+                driver.check()
+            shadow = ", in its shadow" * self.slurm.shadow + ", dry" * self.dry_run
+            say(f"driving partition {self.partition}{shadow}")
+            loop.run(stop)
+
+
 def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drive:
+    """Have a scheduler decide for a real cluster, or watch one."""
+
+    engine: Annotated[
+        Annotated[DriveDask, subcommand("dask")] | Annotated[DriveSlurm, subcommand("slurm")], _Flat
+    ]
+
+    def run(self) -> None:
+        self.engine.run()
