@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ from tyro.conf import arg, subcommand
 import ganger
 from ganger.config import read_toml
 from ganger.errors import ConfigError, GangerError, MissingExtraError
-from ganger.serving.commands import DriveDask, DriveSlurm, Serve
+from ganger.serving.commands import Drive, Promote, Serve
 from ganger.training.config import EXECUTORS, TrainConfig
 
 if TYPE_CHECKING:
@@ -608,7 +608,8 @@ class Drift:
     """Say whether a policy meets states there that are unlike those it was trained on.
 
     A window is 1,024 decisions in a row. Its score is its distance from the windows of the policy's
-    own workload; above 1 is an alarm, and at most about 1 % of its own windows give one.
+    own workload; above 1 is an alarm, and at most about 1 % of its own windows give one. What it
+    takes to tell is kept with the run: ganger serve and the drivers then watch for it.
     """
 
     run_directory: Annotated[Path, tyro.conf.Positional, arg(name="RUN", metavar="RUN")]
@@ -628,6 +629,7 @@ class Drift:
         import numpy as np
 
         from ganger.policy.checkpoint import read_policy
+        from ganger.policy.drift import save_drift
         from ganger.training.drift import calibrated, windows_seen
         from ganger.training.objective import training_table
         from ganger.training.run_directory import RunDirectory
@@ -658,6 +660,8 @@ class Drift:
         with _Progress("measuring") as bar:
             bar.update(0, 2, "the policy's own workload")
             drift = calibrated(config, table, policy.vector)
+            with suppress(OSError):  # of a run that is not ours, it is only told
+                save_drift(self.run_directory, policy.step, drift)
             bar.update(1, 2, "this workload")
             scores = drift.scores(windows_seen(now, changed, policy.vector, stream=2))
         alarms = float((scores > 1).mean())
@@ -852,8 +856,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(given: list[str]) -> Any:
-    if given[:2] in (["drive", "dask"], ["drive", "slurm"]):
-        given = [f"drive-{given[1]}", *given[2:]]
     if given[:1] in (["train"], ["tune"], ["drift"]):
         for flag in given:
             if flag.split("=")[0] == "--classes":
@@ -869,8 +871,8 @@ def _parse(given: list[str]) -> Any:
         "tune": (Tune, tyro.MISSING_NONPROP),
         "warmup": (Warmup, tyro.MISSING_NONPROP),
         "serve": (Serve, tyro.MISSING_NONPROP),
-        "drive-dask": (DriveDask, tyro.MISSING_NONPROP),
-        "drive-slurm": (DriveSlurm, tyro.MISSING_NONPROP),
+        "promote": (Promote, tyro.MISSING_NONPROP),
+        "drive": (Drive, tyro.MISSING_NONPROP),
         "inspect": (Inspect, tyro.MISSING_NONPROP),
         "convert": (Convert, tyro.MISSING_NONPROP),
         "split": (Split, tyro.MISSING_NONPROP),

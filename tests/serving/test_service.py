@@ -223,6 +223,7 @@ def test_what_happened_can_be_read_in_metrics_log_and_page(tmp_path):
         client.post("/decide", content=change(version=99))
         client.post("/decide", content=b"{")
         text, page = client.get("/metrics").text, client.get("/")
+    records.close()
     for line in (
         "ganger_decisions_total 2.0",
         'ganger_fallbacks_total{reason="late"} 1.0',

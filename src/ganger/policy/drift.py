@@ -6,6 +6,9 @@ distance), over the distance that at most 1 in 200 of its own windows exceeded, 
 1 is an alarm.
 """
 
+import os
+from pathlib import Path
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +41,51 @@ class Drift(msgspec.Struct, frozen=True):
     def scores(self, means: NDArray[np.float64]) -> NDArray[np.float64]:
         """How far windows are from home, by their means [windows, features]; an alarm above 1."""
         return _distance(means, np.array(self.centre), np.array(self.inverse)) / self.limit
+
+
+class _File(msgspec.Struct):
+    step: int
+    drift: Drift
+
+
+def save_drift(run: Path, step: int, drift: Drift) -> None:
+    """Keep the score of a run's policy beside it, for whoever lets it decide.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    part = run / "drift.json.part"
+    part.write_bytes(msgspec.json.encode(_File(step, drift)))
+    os.replace(part, run / "drift.json")
+
+
+def saved_drift(run: Path, step: int) -> Drift | None:
+    """What is kept of the policy at that step; None: nothing."""
+    try:
+        found = msgspec.json.decode((run / "drift.json").read_bytes(), type=_File)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found.drift if found.step == step else None
+
+
+class Watcher:
+    """Scores what a policy sees, decision by decision."""
+
+    def __init__(self, drift: Drift) -> None:
+        self.score: float | None = None
+        """Of the last whole window."""
+        self._drift = drift
+        self._sum: NDArray[np.float64] | None = None
+        self._count = 0
+
+    def see(self, rows: Rows) -> None:
+        """One more decision."""
+        seen = seen_of(rows)[0]
+        self._sum = seen if self._sum is None else self._sum + seen
+        self._count += 1
+        if self._count == WINDOW:
+            self.score = float(self._drift.scores((self._sum / WINDOW)[None, :])[0])
+            self._sum, self._count = None, 0
 
 
 def seen_of(rows: Rows) -> NDArray[np.float64]:

@@ -1,9 +1,13 @@
 """What a scheduler's process does: load the scheduler, and decide whole rounds."""
 
+from pathlib import Path
+
 import msgspec
 
 from ganger.errors import SchedulerError
 from ganger.planning import load_scheduler
+from ganger.policy.checkpoint import read_policy
+from ganger.policy.drift import Watcher, saved_drift
 from ganger.policy.scheduler import PolicyScheduler
 from ganger.serving.process import Setting
 from ganger.serving.rounds import Decides, decide_round
@@ -47,6 +51,11 @@ class Asked:
         self._scheduler = loaded
         self._policy = loaded if isinstance(loaded, PolicyScheduler) else None
         self._probabilities: list[float] = []
+        self._watcher = None
+        if self._policy is not None:
+            step = read_policy(setting.scheduler).step
+            drift = saved_drift(Path(setting.scheduler), step)
+            self._watcher = None if drift is None else Watcher(drift)
 
     def warm_up(self) -> None:
         """Decide once, so that the first question finds everything compiled."""
@@ -63,7 +72,8 @@ class Asked:
         self._probabilities = []
         ask = self._scheduler.decide if self._policy is None else self._ask_policy
         decisions = decide_round(ask, observation)
-        return tuple(decisions), tuple(self._probabilities), None
+        score = None if self._watcher is None else self._watcher.score
+        return tuple(decisions), tuple(self._probabilities), score
 
     def _ask_policy(self, observation: Observation) -> Decision | None:
         assert self._policy is not None
@@ -71,4 +81,6 @@ class Asked:
         if chosen is None:
             return None
         self._probabilities.append(chosen.probability)
+        if self._watcher is not None:
+            self._watcher.see(chosen.rows)
         return chosen.decision

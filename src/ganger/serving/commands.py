@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, arg, subcommand
 
 from ganger.errors import ConfigError
 from ganger.serving.guard import Guard, GuardConfig, load_guard
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _Flat = arg(name="")
 _GUARD = GuardConfig()
+_WINDOWS, _WINDOW_JOBS = 64, 64
 _SLURM = SlurmConfig()
 
 
@@ -32,8 +33,8 @@ class Serve:
     """Decide for engines over HTTP: POST an observation to /decide, get the decisions."""
 
     scheduler: Annotated[Positional[str], arg(metavar="SCHEDULER")] = "general"
-    """The path of a training run or checkpoint; general, the policy that comes with Ganger; or a
-    heuristic."""
+    """The path of a training run or checkpoint; general, the policy that comes with Ganger; a
+    heuristic; or a file made by ganger promote, which is watched."""
     sample: bool = False
     """Let a learned scheduler draw its actions instead of taking the most probable ones."""
     host: str = "127.0.0.1"
@@ -91,10 +92,16 @@ def read_token(path: Path | None) -> str | None:
 @contextlib.contextmanager
 def guarded(setting: Setting, config: GuardConfig) -> Iterator[Guard]:
     """A guard that is ready, and is closed afterwards."""
+    from ganger.serving.deployment import is_deployment, read_deployment, watched
+
+    path = Path(setting.scheduler) if is_deployment(setting.scheduler) else None
+    if path is not None:
+        setting = Setting(read_deployment(path).scheduler, setting.sample)
     say(f"loading {setting}, and {config.fallback} as fallback")
     guard = load_guard(setting, config, say=say)
     try:
-        yield guard
+        with watched(path, guard, setting.sample, say) if path else contextlib.nullcontext():
+            yield guard
     finally:
         guard.close()
 
@@ -119,12 +126,116 @@ def stopping() -> Iterator[threading.Event]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Promote:
+    """Choose what decides: in a file that ganger serve and ganger drive watch.
+
+    On a log, as drivers record it, the new scheduler must not be worse than the one that decides
+    now; windows of the log are of its last fifth.
+    """
+
+    deployment: Annotated[Positional[Path], arg(metavar="FILE.json")]
+    """Where it is written down; made if it is not there."""
+    scheduler: Annotated[Positional[str | None], arg(metavar="SCHEDULER")] = None
+    """What is to decide: a run, a checkpoint, general or a heuristic. As before with --rollback."""
+    rollback: bool = False
+    """Go back to what decided before the last promotion; a candidate is no longer tried."""
+    share: Annotated[float | None, arg(metavar="SHARE", help_behavior_hint="")] = None
+    """Only try it, on this share of the rounds."""
+    log: Annotated[str | None, arg(metavar="WORKLOAD", help_behavior_hint="")] = None
+    """Compare on this log before."""
+    executors: int = 50
+    """Of the cluster to compare on, where the scheduler is a heuristic; a policy knows its own."""
+    force: bool = False
+    """Take it even if it is worse."""
+
+    def run(self) -> None:
+        from ganger.serving.deployment import Deployment, read_deployment, write_deployment
+
+        path = self.deployment
+        if path.suffix != ".json":
+            raise ConfigError(f"{path}: a deployment's name ends in .json")
+        now = read_deployment(path) if path.exists() else None
+        if self.rollback:
+            if self.scheduler is not None or now is None:
+                raise ConfigError("--rollback needs a deployment that is there, and no scheduler")
+            if now.candidate is None and now.previous is None:
+                raise ConfigError(f"{path}: there is nothing to go back to")
+            back = now.scheduler if now.candidate else now.previous
+            assert back is not None
+            kept = now.previous if now.candidate else None
+            write_deployment(path, Deployment(scheduler=back, previous=kept))
+            print(f"{path}: {back} decides")
+            return
+        if self.scheduler is None:
+            raise ConfigError("say which scheduler is to decide, or --rollback")
+        if self.share is not None and now is None:
+            raise ConfigError(f"{path}: nothing decides there yet that could share with it")
+        if self.share is not None and not 0 < self.share <= 1:
+            raise ConfigError(f"--share is {self.share}; expected above 0, at most 1")
+        self._check(None if now is None else now.scheduler)
+        if self.share is not None:
+            assert now is not None
+            write_deployment(
+                path,
+                Deployment(
+                    scheduler=now.scheduler,
+                    previous=now.previous,
+                    candidate=self.scheduler,
+                    share=self.share,
+                ),
+            )
+            print(f"{path}: {self.scheduler} decides {self.share:.0%} of the rounds")
+            return
+        before = None if now is None else now.scheduler
+        write_deployment(path, Deployment(scheduler=self.scheduler, previous=before))
+        print(f"{path}: {self.scheduler} decides")
+
+    def _check(self, current: str | None) -> None:
+        """Load it, and compare it with what decides now."""
+        from ganger.evaluation.episodes import JobLists
+        from ganger.planning import load_scheduler
+        from ganger.policy.checkpoint import read_policy
+        from ganger.policy.scheduler import PolicyScheduler
+        from ganger.serving.deployment import compared
+        from ganger.simulator.cluster import Cluster
+        from ganger.workload import load_source
+
+        assert self.scheduler is not None
+        new = load_scheduler(self.scheduler)
+        if self.log is None or current is None:
+            say("it was not compared with anything" + ("; see --log" if current else ""))
+            return
+        cluster = Cluster(executors=self.executors)
+        if isinstance(new, PolicyScheduler):
+            about = read_policy(self.scheduler).trained_on
+            executors = about.executors if isinstance(about.executors, int) else self.executors
+            cluster = Cluster(
+                executors=executors,
+                move_delay_s=about.move_delay_s,
+                reconsider=about.reconsider,
+                work_conserving=about.work_conserving,
+            )
+        source = load_source(self.log)
+        last = len(source.templates("test"))
+        jobs = max(1, min(_WINDOW_JOBS, last // 4))
+        lists = JobLists(source, cluster=cluster, jobs=jobs, interarrival_s=None, seed=0)
+        indices = lists.first(_WINDOWS)
+        found = compared(lists.all_jct_s([new, load_scheduler(current)], indices))
+        say(
+            f"on {found.windows} windows of {jobs} jobs its mean completion time is "
+            f"{found.ratio:.3f} +- {found.error:.3f} of {current}'s"
+        )
+        if not found.good and not self.force:
+            raise ConfigError(f"{self.scheduler} is worse than {current}: not taken; see --force")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Driver:
     """What all drivers take."""
 
     scheduler: str = "general"
-    """The path of a training run or checkpoint; general, the policy that comes with Ganger; or a
-    heuristic."""
+    """The path of a training run or checkpoint; general, the policy that comes with Ganger; a
+    heuristic; or a file made by ganger promote, which is watched."""
     sample: bool = False
     """Let a learned scheduler draw its actions instead of taking the most probable ones."""
     dry_run: bool = False
@@ -294,3 +405,15 @@ class DriveSlurm(Driver):
 
 def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drive:
+    """Have a scheduler decide for a real cluster, or watch one."""
+
+    engine: Annotated[
+        Annotated[DriveDask, subcommand("dask")] | Annotated[DriveSlurm, subcommand("slurm")], _Flat
+    ]
+
+    def run(self) -> None:
+        self.engine.run()

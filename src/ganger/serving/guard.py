@@ -120,6 +120,9 @@ class Guard:
         self.config = config
         self.breaker = Breaker(config, clock)
         self._fallback = fallback
+        self._candidate: SchedulerProcess | None = None
+        self._share = 0.0
+        self._candidate_failures = 0
         self._say = say
         self._clock = clock
         self._lock = threading.Lock()
@@ -140,29 +143,56 @@ class Guard:
             self.breaker = Breaker(self.config, self._clock)
             return before
 
+    def try_out(self, candidate: SchedulerProcess | None, share: float) -> None:
+        """Have another scheduler decide a share of the rounds; None: no longer.
+
+        Where it gives no answer the usual one decides; failing often it is not tried any more.
+        """
+        with self._lock:
+            if self._candidate is not None:
+                self._candidate.close()
+            self._candidate, self._share, self._candidate_failures = candidate, share, 0
+
     def close(self) -> None:
         """End the scheduler's process."""
+        self.try_out(None, 0.0)
         with self._lock:
             self.process.close()
 
     def _asked(self, observation: Observation, began: float) -> Answer:
+        candidate = self._candidate
+        if candidate is not None and _draw(observation.version) < self._share:
+            try:
+                return self._answer_of(candidate, observation, began)
+            except NoAnswerError as failure:
+                self._candidate_failures += 1
+                if self._candidate_failures >= self.config.failures:
+                    self._say(f"{candidate.setting} failed too often ({failure}): no longer tried")
+                    candidate.close()
+                    self._candidate = None
         if self.breaker.open:
             raise NoAnswerError("open", "the breaker is open")
+        answer = self._answer_of(self.process, observation, began)
+        if self.breaker.succeeded():
+            self._say(f"{self.process.setting} decides again")
+        return answer
+
+    def _answer_of(
+        self, process: SchedulerProcess, observation: Observation, began: float
+    ) -> Answer:
         # Who waited for the lock has less time left, but always some.
-        reply = self.process.ask(
+        reply = process.ask(
             observation, max(self.config.deadline_s - (self._clock() - began), 1e-3)
         )
         try:
             given = executors_given(observation, reply.decisions)
         except SchedulerError as error:
             raise NoAnswerError("illegal", str(error)) from None
-        if self.breaker.succeeded():
-            self._say(f"{self.process.setting} decides again")
         return Answer(
             version=observation.version,
             decisions=reply.decisions,
             executors=tuple(given),
-            scheduler=str(self.process.setting),
+            scheduler=str(process.setting),
             latency_s=self._clock() - began,
             probabilities=reply.probabilities,
             drift=reply.drift,
@@ -192,6 +222,11 @@ class Guard:
             fallback=failure.reason,
             detail=detail,
         )
+
+
+def _draw(version: int) -> float:
+    """A number in [0, 1) that depends on the version alone."""
+    return (version * 2654435761 % 2**32) / 2**32
 
 
 def load_guard(

@@ -29,6 +29,9 @@ class Metrics:
         self.fallbacks = Counter(
             "ganger_fallbacks", "Rounds that the fallback decided, by reason.", ["reason"], **own
         )
+        self.deciders = Counter(
+            "ganger_answers", "Rounds, by who decided them.", ["scheduler"], **own
+        )
         self.latency = Histogram(
             "ganger_decision_seconds", "From a round's begin to its answer.", buckets=_BUCKETS_S,
             **own,
@@ -53,6 +56,7 @@ class Metrics:
         """Count a round."""
         self.rounds.labels(outcome).inc()
         self.decisions.inc(len(answer.decisions))
+        self.deciders.labels(answer.scheduler).inc()
         self.latency.observe(answer.latency_s)
         if answer.fallback is not None:
             self.fallbacks.labels(answer.fallback).inc()

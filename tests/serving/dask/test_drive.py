@@ -114,7 +114,7 @@ def test_an_agent_that_dies_or_freezes_does_not_stop_the_cluster(cluster, agent,
         driving.send_signal(number)
 
     assert all(run_jobs(cluster, [LONG, SHORT], run=next(runs), meanwhile=strike))
-    driving.send_signal(signal.SIGCONT)
+    stop(driving)
     again = agent("fair")  # and another one may take over
     assert all(run_jobs(cluster, [SHORT], run=next(runs)))
     assert ended(again)["ganger_rounds_total acted"] >= 1

@@ -425,6 +425,8 @@ class Gate(SchedulerPlugin):
         )
         if len(self._ended) == self._ended.maxlen:
             self._ended_before += 1
+        if len(self._runs) > _KEPT:
+            self._runs.clear()
         self._runs[job] += 1
         name = job if self._runs[job] == 1 else f"{job}#{self._runs[job]}"
         self._ended.append(SeenJob(name, seen.arrival_s, time.time(), stages))
