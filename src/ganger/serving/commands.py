@@ -357,7 +357,7 @@ class DriveSlurm(Driver):
 
     def run(self) -> None:
         from ganger.serving.slurm.acting import Drives, give_back
-        from ganger.serving.slurm.client import Client, SlurmError
+        from ganger.serving.slurm.client import Client, SlurmError, check_partition
         from ganger.serving.slurm.driver import Driver as SlurmDriver
         from ganger.serving.slurm.loop import Loop
         from ganger.serving.slurm.watchdog import Watchdog, lock
@@ -371,6 +371,8 @@ class DriveSlurm(Driver):
                 count = give_back(client, Drives(self.partition), say)
                 print(json.dumps({"jobs_given_back": count}))
                 return
+            with contextlib.suppress(SlurmError):  # it may be restarting: the loop waits for it
+                check_partition(client, self.partition)
             stop = stack.enter_context(stopping())
             parts = stack.enter_context(self.parts({"partition": self.partition}))
             watchdog = None if passive else Watchdog(self.partition, self.slurm.timeout_s, held)
@@ -396,8 +398,6 @@ class DriveSlurm(Driver):
                 watchdog=watchdog,
                 say=say,
             )
-            with contextlib.suppress(SlurmError):  # it may be restarting: the loop waits for it
-                driver.check()
             shadow = ", in its shadow" * self.slurm.shadow + ", dry" * self.dry_run
             say(f"driving partition {self.partition}{shadow}")
             loop.run(stop)

@@ -18,7 +18,7 @@ from ganger.serving.metrics import Metrics
 from ganger.serving.records import Records
 from ganger.serving.rounds import decide_round, executors_given
 from ganger.serving.slurm.acting import give_back
-from ganger.serving.slurm.client import SlurmError
+from ganger.serving.slurm.client import SlurmError, check_partition
 from ganger.serving.slurm.driver import Driver, SlurmConfig
 from ganger.serving.slurm.loop import Loop
 from ganger.simulator.observation import Decision
@@ -549,9 +549,9 @@ def test_settings_that_make_no_sense_are_refused(wrong):
 
 
 def test_a_partition_that_is_not_there():
-    driver = Driver(FakeSlurm(), "nope", SlurmConfig(), Estimates())
     with pytest.raises(ConfigError, match="no partition 'nope' with nodes; there are toy"):
-        driver.check()
+        check_partition(FakeSlurm(), "nope")
+    check_partition(FakeSlurm(), "toy")
 
 
 def test_what_may_not_start_yet_is_not_offered_executors():

@@ -30,6 +30,21 @@ class Slurm(Protocol):
         """Change something."""
 
 
+def check_partition(slurm: Slurm, partition: str) -> None:
+    """Whether a partition is there.
+
+    Raises:
+        ConfigError: it is not, or Slurm's commands are not.
+        SlurmError: nobody answers.
+    """
+    there = {one for node in slurm.nodes() for one in node.partitions}
+    if partition not in there:
+        raise ConfigError(
+            f"there is no partition {partition!r} with nodes; "
+            f"there are {', '.join(sorted(there)) or 'none'}"
+        )
+
+
 class Client:
     """The commands that are installed here."""
 

@@ -139,20 +139,6 @@ class Driver:
             self._owed,
         )
 
-    def check(self) -> None:
-        """Whether the partition is there.
-
-        Raises:
-            ConfigError: it is not, or Slurm's commands are not.
-            SlurmError: nobody answers.
-        """
-        there = {partition for node in self._slurm.nodes() for partition in node.partitions}
-        if self._partition not in there:
-            raise ConfigError(
-                f"there is no partition {self._partition!r} with nodes; "
-                f"there are {', '.join(sorted(there)) or 'none'}"
-            )
-
     def observe(self) -> Observation:
         """Look at Slurm: what there is to decide now.
 
