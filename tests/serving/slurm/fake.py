@@ -7,7 +7,7 @@ ones after a while, and can be told to fail.
 from dataclasses import dataclass, field
 
 from ganger.serving.slurm.client import SlurmError
-from ganger.serving.slurm.wire import Node, Row
+from ganger.serving.slurm.wire import Node, Row, task_numbers
 
 
 @dataclass
@@ -31,7 +31,8 @@ class FakeJob:
     waiting: set[int] = field(default_factory=set)
     running: dict[int, float] = field(default_factory=dict)
     ended: dict[int, tuple[float, float, str]] = field(default_factory=dict)
-    held_tasks: set[int] = field(default_factory=set)
+    theirs: set[int] = field(default_factory=set)
+    """Tasks that an operator holds."""
 
 
 class FakeSlurm:
@@ -62,7 +63,10 @@ class FakeSlurm:
         self._called("squeue")
         rows = []
         for job in self._jobs.values():
-            if rest := {task for task in job.waiting if task not in job.record_ids}:
+            rest = {task for task in job.waiting if task not in job.record_ids}
+            if theirs := rest & job.theirs:
+                rows.append(self._row(job, 900_000 + job.id, theirs, "waiting", theirs=True))
+            if rest := rest - job.theirs:
                 rows.append(self._row(job, job.id, rest, "waiting"))
             for task, number in job.record_ids.items():
                 if task in job.waiting:
@@ -99,7 +103,8 @@ class FakeSlurm:
         self.commands.append(words)
         if self.denied_when(words):
             raise SlurmError(f"{words[1]}: Access/permission denied")
-        number = int(words[1].removeprefix("JobId="))
+        name, _, some = words[1].removeprefix("JobId=").partition("_")
+        number, some = int(name), task_numbers(some)
         job = self._jobs.get(number)
         if job is None:
             raise SlurmError(f"Invalid job id specified for job {number}")
@@ -109,7 +114,7 @@ class FakeSlurm:
             if job.priority == 0:
                 job.priority, job.reason = self._next_priority, ""
                 self._next_priority -= 1
-            job.held_tasks.clear()
+            job.theirs -= some or job.theirs
         elif words[0] == "uhold":
             job.priority, job.reason = 0, "JobHeldUser"
         elif words[0] == "update":
@@ -190,7 +195,7 @@ class FakeSlurm:
         for job in sorted(self._jobs.values(), key=lambda job: (-job.priority, job.id)):
             if job.priority == 0 or not self._independent(job) or job.eligible_s > self.now_s:
                 continue
-            for task in sorted(job.waiting):
+            for task in sorted(job.waiting - job.theirs):
                 if job.throttle and len(job.running) >= job.throttle:
                     break
                 where = next(
@@ -212,13 +217,16 @@ class FakeSlurm:
     def _independent(self, job):
         return all(self.finished(parent) is not None for parent in job.after)
 
-    def _row(self, job, number, tasks, phase, *, start_s=0.0, end_s=0.0, completed=False):
+    def _row(
+        self, job, number, tasks, phase, *, start_s=0.0, end_s=0.0, completed=False, theirs=False
+    ):
         open_parents = [one for one in job.after if self.finished(one) is None]
         reason = job.reason or ("Dependency" if open_parents else "Priority")
         return Row(
             id=number, array=job.id, is_array=job.is_array, tasks=frozenset(tasks),
             throttle=job.throttle, phase=phase, completed=completed,
-            reason=reason if phase == "waiting" else "None", priority=job.priority,
+            reason="JobHeldAdmin" if theirs else reason if phase == "waiting" else "None",
+            priority=0 if theirs else job.priority,
             after=frozenset(open_parents), comment=job.comment, user=job.user, name=job.name,
             partitions=(self.partition,), cpus=job.cpus, limit_s=job.limit_s,
             submit_s=job.submit_s, start_s=start_s, end_s=end_s, eligible_s=job.eligible_s,

@@ -315,10 +315,24 @@ def test_a_job_that_an_operator_holds_stays_held():
     driven.slurm.scontrol("uhold", str(job))
     driven.slurm.job(job).reason = "JobHeldAdmin"
     driven.run(3)
-    assert driven.counts["left"] == 1 and driven.slurm.job(job).priority == 0
-    assert driven.slurm.job(job).throttle == 0
     driven.driver.give_back()
-    assert driven.slurm.job(job).priority == 0
+    assert driven.slurm.job(job).priority == 0 and driven.slurm.job(job).throttle == 0
+    driven.slurm.scontrol("release", str(job))
+    driven.until_done(job)
+    assert not driven.counts["left"]
+
+
+def test_tasks_that_others_hold_stay_held_and_the_rest_goes_on():
+    driven = Driven()
+    job = driven.slurm.submit("a", 20)
+    driven.slurm.job(job).theirs = {2, 3, 7}
+    driven.run(6)
+    assert driven.slurm.job(job).waiting == {2, 3, 7}
+    driven.driver.give_back()
+    assert driven.slurm.job(job).theirs == {2, 3, 7}
+    assert ("release", f"{job}_[0-1,4-6,8-19]") in driven.slurm.commands
+    driven.slurm.job(job).theirs.clear()
+    driven.until_done(job)
 
 
 @pytest.mark.parametrize("held", [True, False])

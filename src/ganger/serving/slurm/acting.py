@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from ganger.serving.slurm.book import Stage, marked
+from ganger.serving.slurm.book import Stage, marked, target_of
 from ganger.serving.slurm.client import Slurm, SlurmError
 
 Command = tuple[str, ...]
@@ -31,7 +31,7 @@ def commands_for(stages: Iterable[Stage], priority: int) -> list[tuple[Stage, li
             found.append((stage, commands))
     for stage in by_rank:
         if not stage.allowed and stage.waiting and stage.released:
-            found.append((stage, [("uhold", str(stage.id))]))
+            found.append((stage, [("uhold", stage.target)]))
     # Those that give up executors first: nobody takes what others were given.
     return sorted(found, key=lambda one: one[0].allowed > 0)
 
@@ -46,7 +46,7 @@ def _released(stage: Stage, priority: int) -> list[Command]:
         if stage.throttle != throttle:
             commands.append(("update", f"JobId={job}", f"ArrayTaskThrottle={throttle}"))
     if stage.held:
-        commands.append(("release", job))
+        commands.append(("release", stage.target))
     if priority and stage.promised and (stage.held or stage.priority != priority):
         commands.append(("update", f"JobId={job}", f"Priority={priority}"))
     return commands
@@ -91,6 +91,8 @@ def give_back(slurm: Slurm, drives: Drives, say: Callable[[str], None]) -> int:
     """
     given = {one.id: one for one in drives.driven}
     held: dict[int, list[bool]] = {}
+    tasks: dict[int, set[int]] = {}
+    theirs: dict[int, set[int]] = {}
     throttles: dict[int, int] = {}
     for row in slurm.jobs():
         mine = row.array in given or (
@@ -99,10 +101,12 @@ def give_back(slurm: Slurm, drives: Drives, say: Callable[[str], None]) -> int:
             and row.reason == "JobHeldUser"
             and drives.partition in row.partitions
         )
+        if row.phase == "waiting":
+            (theirs if row.theirs else tasks).setdefault(row.array, set()).update(row.tasks)
         if mine and row.phase != "over" and row.array not in drives.left:
             throttles[row.array] = row.throttle
             held.setdefault(row.array, [])
-            if row.phase == "waiting":
+            if row.phase == "waiting" and not row.theirs:
                 held[row.array].append(row.held)
     failures: list[SlurmError] = []
 
@@ -120,10 +124,11 @@ def give_back(slurm: Slurm, drives: Drives, say: Callable[[str], None]) -> int:
         if before is not None and throttles[job] != before.throttle:
             run("update", f"JobId={job}", f"ArrayTaskThrottle={before.throttle}")
         pinned = before is not None and before.pinned
+        target = target_of(job, tasks.get(job, ()), theirs.get(job, ()))
         if some and pinned and not all(some):
-            run("uhold", str(job))
+            run("uhold", target)
         if any(some) or (some and pinned):
-            run("release", str(job))
+            run("release", target)
     if failures:
         raise failures[0]
     if held:

@@ -11,14 +11,12 @@ What is wished of a stage is a number of executors, of which those that run its 
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from ganger.serving.slurm.wire import Row
 
 MARK = "ganger"
-OPERATORS = "an operator, or Slurm itself, holds it"
-_HELD_BY_OTHERS = {"JobHeldAdmin", "JobHoldMaxRequeue"}
 _MISSES = 2
 """So often in a row a task must be missing before it is believed to have ended."""
 
@@ -26,6 +24,20 @@ _MISSES = 2
 def marked(comment: str) -> bool:
     """Whether a job's comment opts in: `ganger`, or `ganger:job=NAME`."""
     return comment == MARK or comment.startswith(f"{MARK}:")
+
+
+def target_of(array: int, tasks: Collection[int], but: Collection[int]) -> str:
+    """An array in a command: as a whole, or where some of its tasks are left out, 12_[0-3,7]."""
+    if not but:
+        return str(array)
+    parts: list[list[int]] = []
+    for task in sorted(set(tasks) - set(but)):
+        if parts and parts[-1][1] == task - 1:
+            parts[-1][1] = task
+        else:
+            parts.append([task, task])
+    ranges = (str(first) if first == last else f"{first}-{last}" for first, last in parts)
+    return f"{array}_[{','.join(ranges)}]"
 
 
 @dataclass(eq=False)
@@ -48,6 +60,8 @@ class Stage:
     waiting: set[int] = field(default_factory=set)
     later: set[int] = field(default_factory=set)
     """Of those that wait: such as may not start before some time, as after their node died."""
+    theirs: set[int] = field(default_factory=set)
+    """Likewise: such as operators hold, or Slurm itself."""
     running: dict[int, float] = field(default_factory=dict)
     """Task to when it started."""
     finished: set[int] = field(default_factory=set)
@@ -122,7 +136,12 @@ class Stage:
 
     @property
     def _could_start(self) -> int:
-        return len(self.waiting) - len(self.later)
+        return len(self.waiting) - len(self.later | self.theirs)
+
+    @property
+    def target(self) -> str:
+        """What commands name: its tasks, but those that others hold."""
+        return target_of(self.id, self.waiting, self.theirs)
 
     def give(self, tasks: int) -> None:
         """Allow more tasks."""
@@ -164,6 +183,7 @@ class Stage:
         present: set[int] = set()
         self.held = self.released = False
         self.later.clear()
+        self.theirs.clear()
         for row in rows:
             present |= row.tasks
             self.throttle = row.throttle
@@ -174,6 +194,7 @@ class Stage:
                     self.running[task] = row.start_s or now_s
                 self.waiting -= row.tasks
                 self.later -= row.tasks
+                self.theirs -= row.tasks
                 self.finished -= row.tasks
             else:
                 self._now_over(row)
@@ -189,7 +210,9 @@ class Stage:
         self.finished -= row.tasks
         for task in row.tasks & self.running.keys():  # requeued
             del self.running[task]
-        self.held |= row.held
+        if row.theirs:
+            self.theirs |= row.tasks
+        self.held |= row.held and not row.theirs
         self.released |= not row.held
         if row.eligible_s > now_s:
             self.later |= row.tasks
@@ -206,6 +229,7 @@ class Stage:
     def _ended(self, task: int, end_s: float) -> None:
         self.waiting.discard(task)
         self.later.discard(task)
+        self.theirs.discard(task)
         self.running.pop(task, None)
         self._missed.pop(task, None)
         self.finished.add(task)
@@ -390,14 +414,12 @@ class Book:
                 return "it was moved to another partition"
             if row.reason == "DependencyNeverSatisfied":
                 return "what it depends on has failed"
-            if row.held and row.reason in _HELD_BY_OTHERS:
-                return OPERATORS
         # What is left of the array has its id; tasks that were requeued have ids of their own.
         rest = next((r for r in rows if r.id == stage.id and r.phase == "waiting"), None)
         if rest is None:
             stage.seen_held = None
             return None
-        before, stage.seen_held = stage.seen_held, rest.held
+        before, stage.seen_held = stage.seen_held, None if rest.theirs else rest.held
         # Held and marked is opted in, whoever held it: also a slurmctld that lost its last seconds.
         return "somebody released it" if before is True and not rest.held else None
 

@@ -67,7 +67,7 @@ class Client:
         try:
             return read_jobs(self._run(command))
         except WireError as error:
-            raise SlurmError(f"squeue: {error}") from None
+            raise SlurmError(f"squeue: {error}; is slurmctld up?") from None
 
     def nodes(self) -> list[Node]:
         """All nodes.
@@ -87,7 +87,7 @@ class Client:
                     self._nodes = ("sinfo", "--json")
             return read_nodes(self._run(self._nodes))
         except WireError as error:
-            raise SlurmError(f"{self._nodes[0] if self._nodes else 'scontrol'}: {error}") from None
+            raise SlurmError(f"sinfo: {error}; is slurmctld up?") from None
 
     def scontrol(self, *words: str) -> None:
         """Change something.

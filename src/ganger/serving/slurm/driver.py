@@ -23,7 +23,7 @@ from ganger.serving.slurm.acting import (
     gone,
     refused,
 )
-from ganger.serving.slurm.book import OPERATORS, Book, Job, Stage
+from ganger.serving.slurm.book import Book, Job, Stage
 from ganger.serving.slurm.capacity import Capacity, capacity_of
 from ganger.serving.slurm.client import Slurm, SlurmError
 from ganger.serving.slurm.wire import Row
@@ -346,8 +346,8 @@ class Driver:
             if stage.is_array and stage.throttle != stage.own_throttle:
                 throttle = f"ArrayTaskThrottle={stage.own_throttle}"
                 self._owed.append(("update", f"JobId={stage.id}", throttle))
-            if stage.waiting and stage.held and why != OPERATORS:
-                self._owed.append(("release", str(stage.id)))
+            if stage.held:
+                self._owed.append(("release", stage.target))
         for job in self.book.unfit:
             self._count("unfit")
             self._say(f"{job}: {self.book.left.get(job, '')}; it is released, and left to Slurm")

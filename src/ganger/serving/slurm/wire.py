@@ -23,6 +23,7 @@ _UNUSABLE = {
     "REBOOT_REQUESTED", "RESERVED", "UNKNOWN", "ERROR", "INVALID", "INVALID_REG", "FUTURE",
     "PLANNED_DOWN",
 }  # fmt: skip
+_HELD_BY_OTHERS = {"JobHeldAdmin", "JobHoldMaxRequeue"}
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
 
 
@@ -67,6 +68,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def held(self) -> bool:
         """Whether it waits to be released."""
         return self.phase == "waiting" and self.priority == 0
+
+    @property
+    def theirs(self) -> bool:
+        """Whether an operator holds it, or Slurm itself: as after tasks could not be launched."""
+        return self.held and self.reason in _HELD_BY_OTHERS
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
