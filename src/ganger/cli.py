@@ -476,6 +476,9 @@ class Evaluate:
     interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
     """Mean seconds between two random arrivals. Unless given, as in training, and for another file
     its own arrivals: a list is so many jobs of it in a row."""
+    move_delay_s: Annotated[float | None, _optional("S", "move-delay")] = None
+    """Seconds an executor needs to change jobs; as in training unless given, and 2 without a
+    run."""
     kill_at_limit: bool = False
     """Stop a gang when it has run as long as was asked for, as batch systems do."""
     reject_unfit: bool = False
@@ -506,7 +509,7 @@ class Evaluate:
                 f"all of {settings['workload']} includes what this policy was trained on; expected "
                 "--workload with other jobs, and --part all for all of those"
             )
-        for name in ("workload", "executors", "jobs", "interarrival_s"):
+        for name in ("workload", "executors", "jobs", "interarrival_s", "move_delay_s"):
             if (given := getattr(self, name)) is not None:
                 settings[name] = given
         settings["reconsider"] |= self.reconsider

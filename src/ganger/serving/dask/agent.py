@@ -167,6 +167,8 @@ class Agent:
             self._metrics.jct.observe(job.finish_s - job.arrival_s)
 
     def _count(self, seen: Seen) -> None:
+        if seen.observation is None:
+            self._metrics.jobs.set(len({one.job for one in seen.times}))
         counts = Counter(seen.counts)
         if self._counts is None:  # what was before is not ours
             self._counts = counts
