@@ -329,6 +329,7 @@ class _Settings(TrainConfig, frozen=True, kw_only=True):
         float | tuple[float, ...] | None, _optional("S [S ...]", "interarrival")
     ] = None
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
+    address: Annotated[str | None, _optional("auto|HOST:PORT")] = None
     minutes: Annotated[float | None, _optional("MIN")] = None
     decisions: Annotated[int | None, _optional("N")] = None
     updates: Annotated[int | None, _optional("N")] = None
