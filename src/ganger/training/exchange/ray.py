@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import tempfile
+import textwrap
 import threading
 import time
 import traceback
@@ -43,8 +44,8 @@ _log = logging.getLogger(__name__)
 
 LAG_BOUND = 8
 """Updates. What was acted with older parameters is not learned from, and counted."""
-DEATHS, DEATHS_WITHIN_S = 3, 120.0
-"""A process that dies more often within that time ends the run."""
+DEATHS, DEATHS_WITHIN_S = 4, 120.0
+"""An actor that dies more often within that time ends the run."""
 _LOOK_S = 0.1  # how often the pump looks whether there is room again, or an end
 _STORE_BYTES = 2**28  # of a local Ray's object store, at least
 _STORE_BYTES_PER_THREAD = 2**26  # a trajectory has some 5 MB; two may be under way, two wait
@@ -127,6 +128,7 @@ class _Slot:
         self.starting: Any = None  # reference of what it says of itself when it is ready
         self.process: Process | None = None
         self.deaths: deque[float] = deque()
+        self.start_at: float | None = None
 
 
 class RayExchange(TrajectorySource):
@@ -157,7 +159,10 @@ class RayExchange(TrajectorySource):
         self._closing = threading.Event()
         self._locked = threading.Lock()  # around the stopwatches
         self._slots = [_Slot(i, generation, threads) for i in range(config.actors)]
-        self._remote: Any = ray.remote(process)
+        # A group of one thread for each actor: a shared pool would run two requests of an actor at
+        # once, in the same memory.
+        groups = {f"actor-{k}": 1 for k in range(threads)}
+        self._remote: Any = ray.remote(concurrency_groups=groups)(process)  # type: ignore[call-overload]
         for slot in self._slots:
             self._start(slot)
         self._pump = threading.Thread(target=self._run, name="ray-exchange")
@@ -214,6 +219,9 @@ class RayExchange(TrajectorySource):
     def _run(self) -> None:
         try:
             while not self._closing.is_set():
+                for slot in self._slots:
+                    if slot.start_at is not None and time.monotonic() >= slot.start_at:
+                        self._start(slot)
                 self._ask()
                 self._take()
         except Exception as error:  # the learner must not wait for a pump that is no more
@@ -230,9 +238,9 @@ class RayExchange(TrajectorySource):
                 while len(thread.asked) < wanted:
                     version, parameters = self._newest()
                     thread.asked.append(
-                        slot.handle.act.options(num_returns=2).remote(
-                            k, thread.sequence, version, [parameters]
-                        )
+                        slot.handle.act.options(
+                            num_returns=2, concurrency_group=f"actor-{k}"
+                        ).remote(k, thread.sequence, version, [parameters])
                     )
                     thread.sequence += 1
                 self._watch(thread, idle=not thread.asked)
@@ -284,12 +292,9 @@ class RayExchange(TrajectorySource):
 
     def _start(self, slot: _Slot) -> None:
         threads = self._config.threads_per_actor
-        slot.process = None
+        slot.process = slot.start_at = None
         slot.handle = self._remote.options(
-            num_cpus=threads,
-            max_concurrency=threads,
-            max_restarts=0,
-            scheduling_strategy="SPREAD",
+            num_cpus=threads, max_restarts=0, scheduling_strategy="SPREAD"
         ).remote(self._config, self._table, slot.index * threads, slot.generation)
         slot.starting = slot.handle.about.remote()
 
@@ -308,9 +313,12 @@ class RayExchange(TrajectorySource):
             return
         self._counted["actor_restarts"] += 1
         slot.generation += 1
-        first = (_told(error).strip().splitlines() or [""])[-1]
-        _log.warning("actor %d died and starts anew: %s", slot.index, first)
-        self._start(slot)
+        last = (_told(error).strip().splitlines() or [""])[-1]
+        _log.warning("actor %d died and starts anew: %s", slot.index, textwrap.shorten(last, 160))
+        # At once, but not again and again: Ray takes seconds to notice that a node is dead, and may
+        # place the next one there, too.
+        again = len(slot.deaths) - 1
+        slot.start_at = now + (2.0 ** (again - 1) if again else 0.0)
 
     def _kill(self, slot: _Slot) -> None:
         slot.process = slot.starting = None
