@@ -17,9 +17,6 @@ import threading
 import time
 from pathlib import Path
 
-from pyspark import InheritableThread
-from pyspark.sql import SparkSession
-
 import ganger.spark
 from ganger.serving.guard import GuardConfig
 
@@ -52,6 +49,8 @@ def work(context, first, second, seconds):
 
 def run_jobs(spark, jobs, fair=False, meanwhile=None):
     """Completion times, in order."""
+    from pyspark import InheritableThread
+
     context = spark.sparkContext
     began = time.monotonic() + 0.2
     took_s = [None] * len(jobs)
@@ -89,7 +88,7 @@ def run(spark, scenario, directory, jobs):
 
         def strike():
             number = signal.SIGKILL if "kill" in how else signal.SIGSTOP
-            os.kill(driver.scheduler_pid, number)
+            os.kill(driver.guard.process.pid, number)
 
         meanwhile = strike if {"kill", "freeze"} & {*how} else None
         took_s = run_jobs(spark, jobs, meanwhile=meanwhile)
@@ -97,6 +96,8 @@ def run(spark, scenario, directory, jobs):
 
 
 def main():
+    from pyspark.sql import SparkSession
+
     directory, *scenarios = sys.argv[1:]
     settings = ganger.spark.pools(Path(directory) / "fairscheduler.xml")
     spark = SparkSession.builder.appName("driven").config(map=settings).getOrCreate()

@@ -126,9 +126,8 @@ class SparkCluster:
         found = []
         for process in psutil.process_iter(["pid", "cmdline"]):
             with contextlib.suppress(psutil.Error):
-                if any(self.at.name in word for word in process.info["cmdline"] or ()):
-                    found.append(process.info)
-                elif str(self.at) in process.environ().get("SPARK_CONF_DIR", ""):
+                words = [*(process.info["cmdline"] or ()), *process.environ().values()]
+                if any(self.at.name in word for word in words):
                     found.append(process.info)
         return found
 
@@ -203,7 +202,8 @@ def main():
     with contextlib.suppress(KeyboardInterrupt), SparkCluster(asked.workers, asked.cores) as it:
         print(
             f"Spark runs: {asked.workers} workers with {asked.cores} cores, on this machine only. "
-            f"In other terminals:\n  export SPARK_CONF_DIR={it.at / 'conf'} SPARK_LOCAL_IP={_HOST}\n"
+            f"In other terminals:\n"
+            f"  export SPARK_CONF_DIR={it.at / 'conf'} SPARK_LOCAL_IP={_HOST}\n"
             f"Ctrl-C ends it and removes it.",
             flush=True,
         )

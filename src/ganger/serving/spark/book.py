@@ -18,6 +18,8 @@ from ganger.serving.records import SeenJob, SeenStage
 from ganger.serving.spark.pools import Pool
 from ganger.simulator.observation import JobObservation, Observation, StageObservation
 
+TAG = "ganger-"
+"""How the tags of Spark's jobs begin that are ours."""
 _QUIET_S = 0.5
 """A job that has given Spark nothing to do for so long may compute by itself for long."""
 
@@ -55,6 +57,7 @@ class SparkJob:
     kind: str
     arrival_s: float
     tag: str
+    """That Spark's jobs of it carry; there is no other such tag."""
     hint: tuple[int, ...] = ()
     """Tasks of its stages, as the user says."""
     pool: Pool | None = None
@@ -82,7 +85,9 @@ class Shapes:
         self._kinds: dict[str, tuple[int, ...]] = {}
         if path is not None and path.exists():
             try:
-                self._kinds = msgspec.json.decode(path.read_bytes(), type=type_of_kinds)
+                self._kinds = msgspec.json.decode(
+                    path.read_bytes(), type=dict[str, tuple[int, ...]]
+                )
             except (OSError, msgspec.DecodeError) as error:
                 raise ConfigError(f"{path}: holds no shapes of jobs: {error}") from None
 
@@ -105,9 +110,6 @@ class Shapes:
             part = self._path.with_name(self._path.name + ".part")
             part.write_bytes(msgspec.json.encode(self._kinds))
             os.replace(part, self._path)
-
-
-type_of_kinds = dict[str, tuple[int, ...]]
 
 
 class Book:
@@ -168,7 +170,9 @@ class Book:
             )
             for place, stage in enumerate(done)
         )
-        return SeenJob(job.name, job.arrival_s, finish_s, stages)
+        # Names come again, in this run and in later ones; in a workload they must not.
+        unique = f"{job.name}#{job.tag.removeprefix(TAG)}"
+        return SeenJob(unique, job.arrival_s, finish_s, stages)
 
     def learn(self, job: SparkJob) -> None:
         """A job has ended well: remember its shape, and how long its tasks took."""

@@ -21,7 +21,7 @@ from ganger.serving.guard import Answer
 from ganger.serving.metrics import Metrics
 from ganger.serving.records import Records
 from ganger.serving.rounds import after
-from ganger.serving.spark.book import Book, Shapes, SparkJob
+from ganger.serving.spark.book import TAG, Book, Shapes, SparkJob
 from ganger.serving.spark.looking import Look
 from ganger.serving.spark.pools import LAST, MIN_SHARES, Pool, choose
 from ganger.simulator.observation import Observation
@@ -82,7 +82,9 @@ class SparkDriver:
             check_pools(context)
         self.counts: Counter[str] = Counter()
         """What happened: jobs, rounds, fallbacks, ... by name."""
-        self._context, self._guard = context, guard
+        self.guard = guard
+        """What decides."""
+        self._context = context
         self._estimates, self._shapes = estimates, shapes
         self._records, self._metrics = records, metrics
         self._shadow, self._say = shadow, say
@@ -140,7 +142,7 @@ class SparkDriver:
             number = next(self._numbers)
             used = {*self._book.jobs, *(job.name for job, *_ in self._closing)}
             full = name if name not in used else f"{name}#{number}"
-            tag = f"ganger-{self._mark}-{number}"
+            tag = f"{TAG}{self._mark}-{number}"
             job = SparkJob(full, kind or name, time.time(), tag, tuple(stages))
             self._book.jobs[full] = job
             self.counts["jobs"] += 1
@@ -278,7 +280,7 @@ class SparkDriver:
         return choose(before=before, beside=beside, behind=behind)
 
     def _ask(self, observation: Observation) -> Answer:
-        answer = self._guard.decide(observation)
+        answer = self.guard.decide(observation)
         outcome = "shadow" if self._shadow else "acted"
         self.counts["rounds"] += 1
         if answer.fallback is not None:

@@ -91,7 +91,7 @@ class Look:
             if not wanted and info.numCompletedTasks == 0:
                 return
             stage = job.stages[number] = SparkStage(number, info.numTasks)
-        ran = max(info.numActiveTasks, stage.active)
+        ran = (info.numActiveTasks + stage.active) / 2
         stage.active = info.numActiveTasks
         stage.finished = min(info.numCompletedTasks, stage.tasks)
         if not stage.begun and (stage.active or stage.finished):
@@ -106,6 +106,6 @@ class Look:
             )
             del job.stages[number]  # to come last of those that have begun
             job.stages[number] = stage
-            ran = ran or min(stage.finished, self._book.executors)
-            passed_s /= 2
+            if not stage.active:  # it began and ended between two looks
+                ran = min(stage.finished, self._book.executors) / 2
         stage.busy_s += ran * passed_s
