@@ -80,7 +80,8 @@ def test_what_the_driver_saw_is_a_workload_with_about_the_durations_that_spark_l
 
 
 def test_in_the_shadow_decisions_are_recorded(run):
-    rounds = [json.loads(line) for line in (run["seen"] / "decisions.jsonl").open()]
+    lines = (run["seen"] / "decisions.jsonl").read_text().splitlines()
+    rounds = [json.loads(line) for line in lines]
     outcomes = {one["outcome"] for one in rounds}
     assert outcomes == {"acted", "shadow"}
     assert not any(name.startswith("rank") for name in run["results"]["srpt+shadow"]["counts"])
