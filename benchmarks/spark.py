@@ -1,6 +1,6 @@
 """Schedulers on a real Spark application of this machine, beside Spark's own.
 
-    python benchmarks/spark.py --rounds 3 --schedulers spark-fifo,spark-fair,fifo,fair,srpt,general,RUN
+    python benchmarks/spark.py --rounds 3 --schedulers spark-fifo,spark-fair,srpt,general,RUN
 
 Seven jobs of sleeping tasks on 2 workers with 2 cores, one application, warm executors. The first
 run, which also learns what tasks take, is not counted; then all schedulers in turn, --rounds times.
@@ -16,10 +16,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
+TESTS = Path(__file__).resolve().parents[1] / "tests" / "serving" / "spark"
 sys.path.insert(0, str(TESTS))
 
-from serving.spark.cluster import SparkCluster  # noqa: E402  from the tests
+from cluster import SparkCluster  # noqa: E402  from the tests
 
 DEFAULT = "spark-fifo,spark-fair,fifo,fair,srpt,general"
 
@@ -36,7 +36,7 @@ def main():
     with SparkCluster() as cluster:
         seen = cluster.at / "seen"
         seen.mkdir()
-        application = TESTS / "serving" / "spark" / "application.py"
+        application = TESTS / "application.py"
         scenarios = ["fifo", *schedulers * asked.rounds]
         with subprocess.Popen(
             [sys.executable, str(application), str(seen), *scenarios],
@@ -55,7 +55,8 @@ def main():
     print(f"{'scheduler':30s} mean JCT   least    most  decide p50     p99")
     for scheduler in schedulers:
         jct_s = found[scheduler]
-        line = f"{scheduler:30s} {statistics.mean(jct_s):6.2f} s {min(jct_s):5.2f} s {max(jct_s):5.2f} s"
+        mean_s, least_s, most_s = statistics.mean(jct_s), min(jct_s), max(jct_s)
+        line = f"{scheduler:30s} {mean_s:6.2f} s {least_s:5.2f} s {most_s:5.2f} s"
         if taken := sorted(latencies[scheduler]):
             p50_s, p99_s = taken[len(taken) // 2], taken[int(0.99 * len(taken))]
             line += f"   {1e3 * p50_s:6.1f} ms {1e3 * p99_s:6.1f} ms"

@@ -124,6 +124,10 @@ class Book:
         self._estimates, self._shapes = estimates, shapes
         self._version = 0
 
+    def quiet(self, job: SparkJob, now_s: float) -> bool:
+        """Whether a job was let through, but has given Spark nothing to do for a while."""
+        return job.pool is not None and now_s - job.active_s > _QUIET_S
+
     @property
     def waiting(self) -> list[SparkJob]:
         """Jobs at the gate."""
@@ -193,7 +197,7 @@ class Book:
         known += [SparkStage(-1, tasks) for tasks in expected[len(known) :]]
         if all(stage.done for stage in known):
             return None
-        quiet = job.pool is not None and now_s - job.active_s > _QUIET_S
+        quiet = self.quiet(job, now_s)
         stages: list[StageObservation] = []
         left: dict[str, tuple[bool, bool]] = {}  # by id: done, saturated
         for place, stage in enumerate(known):

@@ -97,7 +97,7 @@ class SparkDriver:
         self._mark = uuid.uuid4().hex[:8]
         self._closing: list[tuple[SparkJob, float, bool]] = []
         self._last: Observation | None = None
-        self._ran_s = self._opened_s = self._beat_s = self._saved_s = time.monotonic()
+        self._ran_s = self._beat_s = self._saved_s = time.monotonic()
         self._complained = False
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="ganger-spark", daemon=True)
@@ -294,15 +294,14 @@ class SparkDriver:
         """A scheduler may decline, but not for ever while nothing runs."""
         with self._lock:
             runs = self._book.others > 0 or any(
-                stage.active > 0
+                job.pool is not None and not self._book.quiet(job, time.time())
                 for job in self._book.jobs.values()
-                for stage in job.stages.values()
             )
             waiting = self._book.waiting
             now_s = time.monotonic()
             if runs or not waiting:
                 self._ran_s = now_s
-            elif now_s - max(self._ran_s, self._opened_s) > self._stall_s:
+            elif now_s - self._ran_s > self._stall_s:
                 self._count("stalled")
                 self._last = None
                 self._open(waiting[0], Pool(LAST, 0))
@@ -312,7 +311,6 @@ class SparkDriver:
     def _open(self, job: SparkJob, pool: Pool) -> None:
         if job.pool is None:
             job.pool, job.active_s = pool, time.time()
-            self._opened_s = time.monotonic()
             self.counts[f"rank {pool.rank}"] += 1
             self._opened.notify_all()
 

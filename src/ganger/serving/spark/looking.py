@@ -79,7 +79,8 @@ class Look:
             if not stage.begun and number > last and listed.get(number, False)
         }
         job.stages = begun | later
-        if any(stage.begun and not stage.done for stage in job.stages.values()):
+        # Not by the tasks that run, of which the tracker tells late.
+        if any(listed.values()):
             job.active_s = now_s
 
     def _stage(self, job: SparkJob, number: int, wanted: bool, passed_s: float) -> None:
