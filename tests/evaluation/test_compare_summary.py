@@ -241,7 +241,7 @@ def test_a_logs_load_is_scaled_and_its_jobs_keep_their_names(tmp_path):
     jobs = tuple(
         Job(id=f"job{i}", arrival_s=5.0 * i, stages=(stage,), user=f"u{i % 2}") for i in range(12)
     )
-    write_workload(Workload(jobs), tmp_path / "w.jobs.jsonl")
+    write_workload(tmp_path / "w.jobs.jsonl", Workload(jobs))
     source = load_source(str(tmp_path / "w.jobs.jsonl"))
     scaled, split, _ = under_load(source, "all", None, 0.5, 4)
     assert offered_load(scaled.part(split), 4) == pytest.approx(0.5)
