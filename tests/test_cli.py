@@ -16,6 +16,7 @@ import pytest
 import ganger
 from ganger import cli, streams
 from ganger.cli import main
+from ganger.commands import terminal
 from ganger.policy.checkpoint import checkpoint_path, fingerprint, write_checkpoint
 from ganger.policy.layout import initial_vector
 from ganger.simulator.objectives import OBJECTIVES
@@ -780,8 +781,8 @@ def test_without_a_cache_directory_warmup_says_so_at_once(tmp_path):
 
 
 def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "_PLAIN_LINE_S", 0.0)
-    with cli._Progress("evaluating") as progress:
+    monkeypatch.setattr(terminal, "_PLAIN_LINE_S", 0.0)
+    with terminal.Progress("evaluating") as progress:
         progress.update(1, 4, "1 of 4 episodes")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "evaluating  25%: 1 of 4 episodes\n")
@@ -790,7 +791,7 @@ def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(monkeypatch,
 def test_progress_is_a_bar_on_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with cli._Progress("evaluating") as progress:
+    with terminal.Progress("evaluating") as progress:
         progress.update(1, 4, "1 of 4 episodes")
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -8,7 +8,6 @@ import atexit
 import csv
 import gc
 import importlib.util
-import json
 import os
 import shlex
 import signal
@@ -27,34 +26,44 @@ import tyro
 from tyro.conf import arg, subcommand
 
 import ganger
+from ganger.commands.compare import Compare
+from ganger.commands.terminal import (
+    Progress,
+    count,
+    figure,
+    optional,
+    print_json,
+    print_table,
+)
+from ganger.commands.workloads import (
+    arrivals_in_words,
+    check_lists,
+    fitting,
+    list_jobs,
+    load,
+    places,
+    recorded,
+    say_which,
+    tell,
+)
 from ganger.config import read_toml
 from ganger.errors import ConfigError, GangerError, MissingExtraError
 from ganger.serving.commands import Drive, Promote, Serve
 from ganger.training.config import EXECUTORS, TrainConfig
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from ganger.evaluation import Row
     from ganger.simulator.cluster import Cluster
     from ganger.simulator.simulate import Result
-    from ganger.workload import FileSource, JobSource, Workload
+    from ganger.workload import FileSource, Workload
     from ganger.workload import Split as SplitName
-    from ganger.workload.classes import ExecutorClass
     from ganger.workload.inspection import Distribution, Inspection
-    from ganger.workload.verdicts import Verdict
 
-_PLAIN_LINE_S = 10.0  # between two lines of progress where there is no terminal
 _DEFAULTS = TrainConfig()
 _SHARING = "fair,fifo,fair:source=capped,kshortest,srpt:cap=sqrt"
 _BATCH = "fcfs,fcfs:backfill=easy,sjf:backfill=easy,f1:backfill=easy"
 
 _MoveDelay = arg(name="move-delay", metavar="S")
-
-
-def _optional(metavar: str, name: str | None = None) -> Any:
-    """A flag that may be left out; its help says what happens then."""
-    return arg(metavar=metavar, name=name, help_behavior_hint="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +72,11 @@ class Simulate:
 
     workload: str = "synthetic"
     """What arrives: synthetic, tpch:DIR, or files, which are run as they are."""
-    job_list: Annotated[Path | None, _optional("FILE")] = None
+    job_list: Annotated[Path | None, optional("FILE")] = None
     """A file of [arrival_ms, size, query] entries; for tpch:DIR."""
-    jobs: Annotated[int | None, _optional("N")] = None
+    jobs: Annotated[int | None, optional("N")] = None
     """Only the first N jobs of a file; else jobs to draw at random, 50 unless given."""
-    interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
+    interarrival_s: Annotated[float | None, optional("S", "interarrival")] = None
     """Mean seconds between two arrivals of random jobs, 25 unless given; of a file, too, if it is
     given."""
     executors: int = EXECUTORS
@@ -94,7 +103,7 @@ class Simulate:
     """Leave out jobs that can never run on the cluster, instead of refusing the workload."""
     seed: int = 0
     """Of the random jobs and of the task durations."""
-    timeline: Annotated[Path | None, _optional("FILE")] = None
+    timeline: Annotated[Path | None, optional("FILE")] = None
     """Write which executor ran which task when to this CSV file."""
     metrics: bool = False
     """Print all figures: waits, slowdowns, queue and users, too; --json always has them."""
@@ -153,7 +162,7 @@ class Simulate:
             return
         self._print("replay", workload, result)
         print("\nAgainst the log")
-        _print_table(("", ""), list(log.items()))
+        print_table(("", ""), list(log.items()))
 
     def _print(
         self,
@@ -173,16 +182,16 @@ class Simulate:
         if self.json or self.metrics:
             figures |= msgspec.to_builtins(report(workload, result))
         if self.json:
-            _print_json(figures | (more or {}))
+            print_json(figures | (more or {}))
         else:
-            _print_table(("", ""), list(figures.items()))
+            print_table(("", ""), list(figures.items()))
 
     def _workload(self, cluster: "Cluster") -> "tuple[Workload, int]":
         """The jobs to run, and how many were left out."""
         from ganger.workload import FileSource, Workload, job_list_workload, random_workload
         from ganger.workload.sources import INTERARRIVAL_S
 
-        source = _load(self.workload)
+        source = load(self.workload)
         drawn = self.jobs is not None or self.interarrival_s is not None
         if self.job_list is not None:
             if drawn:
@@ -200,8 +209,8 @@ class Simulate:
             if self.jobs is None:
                 raise ConfigError("--interarrival is for random jobs; say how many with --jobs")
         interarrival_s = INTERARRIVAL_S if self.interarrival_s is None else self.interarrival_s
-        source, _ = _fitting(source, cluster.executors, self.reject_unfit, cluster.classes)
-        _check(source, "test", cluster.executors, interarrival_s, classes=cluster.classes)
+        source, _ = fitting(source, cluster.executors, self.reject_unfit, cluster.classes)
+        check_lists(source, "test", cluster.executors, interarrival_s, classes=cluster.classes)
         workload = random_workload(
             source,
             jobs=_DEFAULTS.jobs if self.jobs is None else self.jobs,
@@ -215,10 +224,10 @@ class Simulate:
         from ganger.workload import FileSource
         from ganger.workload.verdicts import verdicts
 
-        fitting, rejected = _fitting(source, cluster.executors, self.reject_unfit, cluster.classes)
-        assert isinstance(fitting, FileSource)
-        _tell(verdicts(fitting.trace.jobs, cluster.executors, cluster.classes))
-        return fitting.trace, rejected
+        kept, rejected = fitting(source, cluster.executors, self.reject_unfit, cluster.classes)
+        assert isinstance(kept, FileSource)
+        tell(verdicts(kept.trace.jobs, cluster.executors, cluster.classes))
+        return kept.trace, rejected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +240,7 @@ class Inspect:
     workload: Annotated[str, tyro.conf.Positional, arg(name="SPEC", metavar="SPEC")]
     """A file, directory or glob in a format that is recognised, - for standard input, FORMAT:PATH,
     or anything else that --workload takes."""
-    executors: Annotated[int | None, _optional("N")] = None
+    executors: Annotated[int | None, optional("N")] = None
     """Task slots of the cluster; as many as the log says, unless given."""
     strict: bool = False
     """Refuse a file of which anything would have to be dropped, repaired or guessed."""
@@ -246,7 +255,7 @@ class Inspect:
             raise ConfigError(f"--executors is {self.executors}; a cluster has 1 or more")
         seen = inspect(load_source(self.workload, strict=self.strict), self.executors)
         if self.json:
-            _print_json(msgspec.to_builtins(seen))
+            print_json(msgspec.to_builtins(seen))
         else:
             _print_inspection(seen)
 
@@ -262,11 +271,11 @@ class Convert:
     """What `ganger inspect` takes."""
     out: Annotated[Path, tyro.conf.Positional, arg(name="OUT", metavar="OUT")]
     """FILE.jobs.jsonl, or FILE.jobs.jsonl.zst for a compressed one."""
-    window: Annotated[str | None, _optional("BEGIN:END")] = None
+    window: Annotated[str | None, optional("BEGIN:END")] = None
     """Only jobs that arrive from BEGIN until before END, as 7d:14d or :80%."""
-    sample: Annotated[float | None, _optional("N")] = None
+    sample: Annotated[float | None, optional("N")] = None
     """Only N jobs, or below 1 that share of them, drawn at random."""
-    scale_load: Annotated[float | None, _optional("X")] = None
+    scale_load: Annotated[float | None, optional("X")] = None
     """Divide the times between arrivals by X. Recorded starts and finishes are left out then."""
     anonymise: bool = False
     """Numbers instead of the names of jobs, stages and users."""
@@ -289,7 +298,7 @@ class Convert:
         if self.anonymise:
             workload = convert.anonymise(workload)
         write_workload(self.out, workload)
-        print(f"{self.out}: {_count(len(workload.jobs), 'job')}")
+        print(f"{self.out}: {count(len(workload.jobs), 'job')}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,7 +326,7 @@ class Split:
         parts = convert.split(_file(self.workload, strict=self.strict), self.at)
         for out, part in zip((self.train, self.test), parts, strict=True):
             write_workload(out, part)
-            print(f"{out}: {_count(len(part.jobs), 'job')}")
+            print(f"{out}: {count(len(part.jobs), 'job')}")
 
 
 class _Settings(TrainConfig, frozen=True, kw_only=True):
@@ -326,15 +335,15 @@ class _Settings(TrainConfig, frozen=True, kw_only=True):
     weights: Annotated[dict[str, float], arg(metavar="[USER WEIGHT ...]")] = _DEFAULTS.weights
     executors: Annotated[int | tuple[int, ...], arg(metavar="N [N ...]")] = EXECUTORS
     interarrival_s: Annotated[
-        float | tuple[float, ...] | None, _optional("S [S ...]", "interarrival")
+        float | tuple[float, ...] | None, optional("S [S ...]", "interarrival")
     ] = None
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
-    address: Annotated[str | None, _optional("auto|HOST:PORT")] = None
-    minutes: Annotated[float | None, _optional("MIN")] = None
-    decisions: Annotated[int | None, _optional("N")] = None
-    updates: Annotated[int | None, _optional("N")] = None
-    target_ratio: Annotated[float | None, _optional("RATIO")] = None
-    patience: Annotated[int | None, _optional("N")] = None
+    address: Annotated[str | None, optional("auto|HOST:PORT")] = None
+    minutes: Annotated[float | None, optional("MIN")] = None
+    decisions: Annotated[int | None, optional("N")] = None
+    updates: Annotated[int | None, optional("N")] = None
+    target_ratio: Annotated[float | None, optional("RATIO")] = None
+    patience: Annotated[int | None, optional("N")] = None
     validate_every_s: Annotated[float, arg(name="validate-every", metavar="S")] = (
         _DEFAULTS.validate_every_s
     )
@@ -366,14 +375,14 @@ class Train:
     """
 
     settings: Annotated[_Settings, arg(name="")] = _SETTINGS
-    run_dir: Annotated[Path | None, _optional("DIR")] = None
+    run_dir: Annotated[Path | None, optional("DIR")] = None
     """A new directory for settings, metrics and checkpoints; runs/DATE-TIME unless given."""
-    config: Annotated[Path | None, _optional("FILE")] = None
+    config: Annotated[Path | None, optional("FILE")] = None
     """A TOML file of settings, named as in a run's config.json; flags go before it."""
     resume: bool = False
     """Go on with the run in --run-dir from its newest intact checkpoint. Its settings are taken
     from there; limits such as --minutes and --decisions may be changed."""
-    init: Annotated[Path | None, _optional("CHECKPOINT")] = None
+    init: Annotated[Path | None, optional("CHECKPOINT")] = None
     """Start from the policy, and the critic, of this run or checkpoint instead of random ones."""
     reject_unfit: bool = False
     """Leave out jobs that can never run on the cluster, instead of refusing the workload."""
@@ -392,8 +401,8 @@ class Train:
         settings = self.settings.plain()
         run_dir = self.run_dir or Path("runs") / datetime.now().strftime("%Y%m%d-%H%M%S")
         smallest = min(size for size, _ in settings.cells)
-        source, _ = _fitting(_load(settings.workload), smallest, self.reject_unfit)
-        jobs = _check(
+        source, _ = fitting(load(settings.workload), smallest, self.reject_unfit)
+        jobs = check_lists(
             source, settings.part, settings.executors, settings.interarrival_s, settings.jobs
         )
         settings = msgspec.structs.replace(settings, jobs=jobs)
@@ -402,10 +411,10 @@ class Train:
         print(
             f"{'Going on with' if self.resume else 'Training into'} {run_dir}, "
             f"{_limits(settings)}; Ctrl-C ends it earlier, with a checkpoint. "
-            f"Jobs: {_arrivals(source, settings.part, settings.interarrival_s)}.",
+            f"Jobs: {arrivals_in_words(source, settings.part, settings.interarrival_s)}.",
             file=sys.stderr,
         )
-        with _stop_on_signals() as stop, _Progress("training") as bar:
+        with _stop_on_signals() as stop, Progress("training") as bar:
 
             def progress(metrics: dict[str, Any]) -> None:
                 bar.update(metrics["share_done"], 1, _training_line(metrics, settings.objective))
@@ -447,23 +456,23 @@ class Evaluate:
         Path | None, tyro.conf.Positional, arg(name="RUN", metavar="[RUN]", help_behavior_hint="")
     ] = None
     """A run directory of `ganger train`, for its best checkpoint, or one of its checkpoints."""
-    workload: Annotated[str | None, _optional("SPEC")] = None
+    workload: Annotated[str | None, optional("SPEC")] = None
     """Where jobs come from; as in training unless given, and synthetic without a run."""
-    part: Annotated[Literal["test", "all"] | None, _optional("{test,all}")] = None
+    part: Annotated[Literal["test", "all"] | None, optional("{test,all}")] = None
     """Which jobs of a file: test, the last 20 %, or all, of a file that was divided before. Without
     a run, all unless given."""
     whole: bool = False
     """One list of all these jobs instead of windows."""
-    against: Annotated[str | None, _optional("SCHEDULER,...")] = None
+    against: Annotated[str | None, optional("SCHEDULER,...")] = None
     """Heuristics, as in fair,srpt:cap=sqrt,c=1, and replay, which is what the log says happened.
     Unless given, some that suit the jobs."""
-    baseline: Annotated[str | None, _optional("SCHEDULER")] = None
+    baseline: Annotated[str | None, optional("SCHEDULER")] = None
     """What ratios are to. Unless given, fair, and for batch jobs fcfs:backfill=easy."""
     episodes: int = 200
     """Job lists; of a file, as many windows of it as share no job, if these are fewer."""
     seed: int = 0
     """Of the job lists and of the task durations."""
-    executors: Annotated[int | None, _optional("N")] = None
+    executors: Annotated[int | None, optional("N")] = None
     """Task slots of the cluster; as in training unless given, and 50 without a run."""
     classes: Annotated[tuple[str, ...], arg(metavar="[NAME:COUNT:cores=C,memory=M ...]")] = ()
     """Executors of several sizes instead; a stage runs on those that meet its demand."""
@@ -472,12 +481,12 @@ class Evaluate:
     stay with their stage while it has tasks. As in training where a run is named."""
     work_conserving: bool = False
     """Let no executor wait for a stage that cannot start yet, as the Dask driver does."""
-    jobs: Annotated[int | None, _optional("N")] = None
+    jobs: Annotated[int | None, optional("N")] = None
     """Jobs in a list; as in training unless given. Without a run, 256 of a file and 50 else."""
-    interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
+    interarrival_s: Annotated[float | None, optional("S", "interarrival")] = None
     """Mean seconds between two random arrivals. Unless given, as in training, and for another file
     its own arrivals: a list is so many jobs of it in a row."""
-    move_delay_s: Annotated[float | None, _optional("S", "move-delay")] = None
+    move_delay_s: Annotated[float | None, optional("S", "move-delay")] = None
     """Seconds an executor needs to change jobs; as in training unless given, and 2 without a
     run."""
     kill_at_limit: bool = False
@@ -518,16 +527,16 @@ class Evaluate:
         classes = tuple(map(parse_class, self.classes))
         if classes:
             settings["executors"] = sum(given.count for given in classes)
-        _say_which("executors", settings["executors"], "--executors")
-        source, rejected = _fitting(
-            _load(settings["workload"]), settings["executors"], self.reject_unfit, classes
+        say_which("executors", settings["executors"], "--executors")
+        source, rejected = fitting(
+            load(settings["workload"]), settings["executors"], self.reject_unfit, classes
         )
         replayed = "replay" in spellings(self.against or "")
-        source, not_recorded = _recorded(source) if replayed else (source, 0)
+        source, not_recorded = recorded(source) if replayed else (source, 0)
         file = isinstance(source, FileSource)
         if file and self.workload and self.interarrival_s is None:
             settings["interarrival_s"] = None
-        _say_which("interarrival_s", settings["interarrival_s"], "--interarrival")
+        say_which("interarrival_s", settings["interarrival_s"], "--interarrival")
         own = file and settings["interarrival_s"] is None
         part: Literal["test", "all"] = self.part or ("all" if file and not policy else "test")
         if self.whole and (self.jobs is not None or not own):
@@ -535,10 +544,10 @@ class Evaluate:
                 "--whole is for a log with its own arrivals, all of it; leave out --jobs and "
                 "--interarrival"
             )
-        jobs = _list_jobs(own) if policy is None and self.jobs is None else settings["jobs"]
+        jobs = list_jobs(own) if policy is None and self.jobs is None else settings["jobs"]
         if self.whole:
             jobs = 1  # and more
-        jobs = _check(
+        jobs = check_lists(
             source, part, settings["executors"], settings["interarrival_s"], jobs, classes
         )
         baseline = parse_scheduler(self.baseline) if self.baseline else baseline_of(source, part)
@@ -562,7 +571,7 @@ class Evaluate:
             compile_policy(policy is not None and policy.messages)
             if self.plan and policy is not None:
                 compile_planning(policy.messages)
-        with _Progress("evaluating") as bar:
+        with Progress("evaluating") as bar:
             rows = evaluate(
                 source,
                 contenders,
@@ -581,7 +590,7 @@ class Evaluate:
                 seed=self.seed,
                 progress=lambda done, of: bar.update(done, of, f"{done} of {of} episodes"),
             )
-        arrivals = _arrivals(source, part, settings["interarrival_s"], self.whole)
+        arrivals = arrivals_in_words(source, part, settings["interarrival_s"], self.whole)
         if self.whole:
             assert isinstance(source, FileSource)
             jobs = len(source.part(part))
@@ -598,10 +607,10 @@ class Evaluate:
             about |= {"episodes": self.episodes, "seed": self.seed, "baseline": str(baseline)}
             about |= {"rejected": rejected, "not_recorded": not_recorded}
             about |= {"kill_at_limit": self.kill_at_limit}
-            _print_json(about | {"rows": msgspec.to_builtins(rows)})
+            print_json(about | {"rows": msgspec.to_builtins(rows)})
             return
         print(
-            f"{_count(rows[0].episodes, 'list')} of {jobs:,} jobs on {settings['executors']} "
+            f"{count(rows[0].episodes, 'list')} of {jobs:,} jobs on {settings['executors']} "
             f"executors, seed {self.seed}: {settings['workload']}, {arrivals}\n"
         )
         _print_rows([(row.scheduler, row) for row in rows], batch)
@@ -618,11 +627,11 @@ class Drift:
 
     run_directory: Annotated[Path, tyro.conf.Positional, arg(name="RUN", metavar="RUN")]
     """A run directory of `ganger train`."""
-    workload: Annotated[str | None, _optional("SPEC")] = None
+    workload: Annotated[str | None, optional("SPEC")] = None
     """What arrives now; as in training unless given. Of a file, all of its jobs."""
-    executors: Annotated[int | None, _optional("N")] = None
+    executors: Annotated[int | None, optional("N")] = None
     """Task slots of the cluster; as in training unless given."""
-    interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
+    interarrival_s: Annotated[float | None, optional("S", "interarrival")] = None
     """Mean seconds between two random arrivals; as in training unless given, and for another file
     its own arrivals."""
     json: bool = False
@@ -649,19 +658,19 @@ class Drift:
         }
         now = msgspec.structs.replace(config, **given)
         smallest = min(size for size, _ in now.cells)
-        source, _ = _fitting(_load(config.workload), smallest, True)
+        source, _ = fitting(load(config.workload), smallest, True)
         table = training_table(config, source)
         if self.workload:
-            source, _ = _fitting(_load(self.workload), smallest, True)
+            source, _ = fitting(load(self.workload), smallest, True)
             now = msgspec.structs.replace(now, part="all")
             if self.interarrival_s is None and isinstance(source, FileSource):
                 now = msgspec.structs.replace(now, interarrival_s=None)
-        jobs = _check(source, now.part, now.executors, now.interarrival_s, now.jobs)
+        jobs = check_lists(source, now.part, now.executors, now.interarrival_s, now.jobs)
         now = msgspec.structs.replace(now, jobs=jobs)
         changed = table if not given else training_table(now, source)
         with compile_notice():
             compile_training(config.messages)
-        with _Progress("measuring") as bar:
+        with Progress("measuring") as bar:
             bar.update(0, 2, "the policy's own workload")
             drift = calibrated(config, table, policy.vector)
             with suppress(OSError):  # of a run that is not ours, it is only told
@@ -672,7 +681,7 @@ class Drift:
         median = float(np.median(scores))
         if self.json:
             about = {"run": str(self.run_directory), "checkpoint_step": policy.step} | given
-            _print_json(
+            print_json(
                 about | {"windows": len(scores), "alarm_share": alarms, "median_score": median}
             )
             return
@@ -693,9 +702,9 @@ class Tune:
     """Where jobs are drawn from."""
     executors: int = EXECUTORS
     """Task slots of the cluster."""
-    jobs: Annotated[int | None, _optional("N")] = None
+    jobs: Annotated[int | None, optional("N")] = None
     """Jobs in a list; unless given, 256 of a file with its own arrivals and 50 else."""
-    interarrival_s: Annotated[float | None, _optional("S", "interarrival")] = None
+    interarrival_s: Annotated[float | None, optional("S", "interarrival")] = None
     """Mean seconds between two random arrivals. Unless given, a list is so many jobs of the file in
     a row, with their own arrivals; jobs of no file arrive every 25 s."""
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
@@ -708,7 +717,7 @@ class Tune:
     episodes: int = 64
     """Job lists in the last round of the search, and held-out lists; of a file, as many windows of
     it as share no job, if these are fewer."""
-    baseline: Annotated[str | None, _optional("SCHEDULER")] = None
+    baseline: Annotated[str | None, optional("SCHEDULER")] = None
     """What ratios are to. Unless given, fair, and for batch jobs fcfs:backfill=easy."""
     kill_at_limit: bool = False
     """Stop a gang when it has run as long as was asked for, as batch systems do."""
@@ -725,15 +734,15 @@ class Tune:
         from ganger.warmup import compile_heuristics, compile_notice
         from ganger.workload import FileSource
 
-        source, rejected = _fitting(_load(self.workload), self.executors, self.reject_unfit)
+        source, rejected = fitting(load(self.workload), self.executors, self.reject_unfit)
         own = isinstance(source, FileSource) and self.interarrival_s is None
-        jobs = _list_jobs(own) if self.jobs is None else self.jobs
+        jobs = list_jobs(own) if self.jobs is None else self.jobs
         splits: tuple[SplitName, ...] = ("train", "test")
         for split in splits:
-            jobs = _check(source, split, self.executors, self.interarrival_s, jobs)
+            jobs = check_lists(source, split, self.executors, self.interarrival_s, jobs)
         with compile_notice():
             compile_heuristics()
-        with _Progress("tuning") as bar:
+        with Progress("tuning") as bar:
             report = tune(
                 source,
                 executors=self.executors,
@@ -748,15 +757,15 @@ class Tune:
                 work_conserving=self.work_conserving,
                 progress=lambda what, done, of: bar.update(done, of, what),
             )
-        arrivals = _arrivals(source, "test", self.interarrival_s)
+        arrivals = arrivals_in_words(source, "test", self.interarrival_s)
         if self.json:
             settings = asdict(self) | {"jobs": jobs, "arrivals": arrivals, "rejected": rejected}
             settings["baseline"] = report.families[0].held_out.baseline
             del settings["json"]
-            _print_json(settings | msgspec.to_builtins(report))
+            print_json(settings | msgspec.to_builtins(report))
             return
         held_out = report.families[0].held_out.episodes
-        print(f"{_count(held_out, 'held-out list')} of {jobs} jobs: {self.workload}, {arrivals}\n")
+        print(f"{count(held_out, 'held-out list')} of {jobs} jobs: {self.workload}, {arrivals}\n")
         _print_rows(
             [(entry.scheduler, entry.held_out) for entry in report.families],
             isinstance(baseline_of(source), Fcfs),
@@ -818,13 +827,13 @@ class Benchmark:
             compile_policy()
             if importlib.util.find_spec("torch"):
                 compile_training()
-        with _Progress("measuring") as bar:
+        with Progress("measuring") as bar:
             figures = benchmark(self.workload, seed=self.seed, progress=bar.update)
         if self.json:
-            _print_json(figures)
+            print_json(figures)
         else:
             machine = figures.pop("machine")
-            _print_table(("", ""), list(figures.items()))
+            print_table(("", ""), list(figures.items()))
             print(f"\n{machine['processor']}, {machine['cpus']} cores, Python {machine['python']}")
 
 
@@ -871,6 +880,7 @@ def _parse(given: list[str]) -> Any:
         "simulate": (Simulate, tyro.MISSING_NONPROP),
         "train": (Train, _train_defaults(given) or tyro.MISSING_NONPROP),
         "evaluate": (Evaluate, tyro.MISSING_NONPROP),
+        "compare": (Compare, tyro.MISSING_NONPROP),
         "drift": (Drift, tyro.MISSING_NONPROP),
         "tune": (Tune, tyro.MISSING_NONPROP),
         "warmup": (Warmup, tyro.MISSING_NONPROP),
@@ -925,27 +935,11 @@ def _value_of(flag: str, given: list[str]) -> str | None:
 # --- workloads
 
 
-def _load(spec: str, *, strict: bool = False) -> "JobSource":
-    """Load a workload; what its reader altered is told on standard error."""
-    from ganger.workload import FileSource, load_source
-
-    source = load_source(spec, strict=strict)
-    if isinstance(source, FileSource):
-        for found in source.findings.found.values():
-            if found.action != "noted":
-                print(
-                    f"ganger: {found.count:,} {found.action}: {found.reason} "
-                    f"({_places(found.places)})",
-                    file=sys.stderr,
-                )
-    return source
-
-
 def _file(spec: str, *, strict: bool) -> "Workload":
     """A workload that has arrivals of its own."""
     from ganger.workload import FileSource
 
-    source = _load(spec, strict=strict)
+    source = load(spec, strict=strict)
     if not isinstance(source, FileSource):
         raise ConfigError(f"{spec} has jobs but no arrivals; expected a file, directory or glob")
     return source.workload()
@@ -958,130 +952,7 @@ def _check_out(path: Path) -> None:
         raise ConfigError(f"{path}: expected a name that ends in {' or '.join(SUFFIXES)}")
 
 
-def _fitting(
-    source: "JobSource", executors: int, reject: bool, classes: "Sequence[ExecutorClass]" = ()
-) -> "tuple[JobSource, int]":
-    """The source without the jobs that can never run, if they are to be left out; how many.
-
-    That the cluster is not as large as the log's is told.
-    """
-    from ganger.workload import FileSource, Workload
-    from ganger.workload.verdicts import without_misfits
-
-    if not isinstance(source, FileSource):
-        return source, 0
-    if (own := source.findings.executors) is not None and own != executors:
-        print(
-            f"ganger: note: the cluster has {executors:,} executors; the log says {own:,}",
-            file=sys.stderr,
-        )
-    if not reject:
-        return source, 0
-    every = source.trace.jobs
-    jobs = without_misfits(every, executors, classes)
-    if rejected := len(every) - len(jobs):
-        print(
-            f"ganger: {rejected:,} of {len(every):,} jobs left out: they can never run on "
-            f"{executors:,} executors",
-            file=sys.stderr,
-        )
-        source = FileSource(source.name, Workload(jobs), source.findings)
-    return source, rejected
-
-
-def _recorded(source: "JobSource") -> "tuple[JobSource, int]":
-    """The source without the jobs that a log cannot replay; how many."""
-    from ganger.evaluation import recorded_part
-    from ganger.workload import FileSource
-
-    if not isinstance(source, FileSource):
-        return source, 0
-    recorded = recorded_part(source.trace)
-    if left_out := len(source.trace.jobs) - len(recorded.jobs):
-        print(
-            f"ganger: {left_out:,} of {len(source.trace.jobs):,} jobs left out, for all "
-            "schedulers: no start and finish of theirs is recorded that could be replayed",
-            file=sys.stderr,
-        )
-    return FileSource(source.name, recorded, source.findings), left_out
-
-
-def _say_which(name: str, value: object, flag: str) -> None:
-    """Of several settings that a policy was trained for, one has to be chosen."""
-    if isinstance(value, list | tuple):
-        several = ", ".join(f"{each:g}" for each in value)
-        raise ConfigError(f"this policy was trained for {name} {several}; say which with {flag}")
-
-
-def _list_jobs(own_arrivals: bool) -> int:
-    """Jobs in a list unless it is said: a window begins with an idle cluster, so it is longer."""
-    return 256 if own_arrivals else _DEFAULTS.jobs
-
-
-def _check(
-    source: "JobSource",
-    split: "SplitName",
-    executors: int | Sequence[int],
-    interarrival_s: float | Sequence[float] | None,
-    jobs: int = 1,
-    classes: "Sequence[ExecutorClass]" = (),
-) -> int:
-    """The verdict on job lists: of several clusters or loads, the one that is hardest to meet.
-
-    What it warns of is told, what can never run is refused.
-
-    Returns how many jobs a list can have: as many as wanted, or all that a log has.
-    """
-    from ganger.workload import arrivals_of
-    from ganger.workload.verdicts import template_verdicts, verdicts
-
-    least = executors if isinstance(executors, int) else min(executors)
-    between_s = min(interarrival_s) if isinstance(interarrival_s, Sequence) else interarrival_s
-    arrivals = arrivals_of(source, split, between_s)
-    if not isinstance(arrivals, tuple):
-        _tell(template_verdicts(source.templates(split), least, arrivals, classes))
-        return jobs
-    _tell(verdicts(arrivals, least, classes))
-    if jobs > len(arrivals):
-        print(
-            f"ganger: a list has {len(arrivals)} jobs, not {jobs}: there are no more to "
-            f"{'train' if split == 'train' else 'test'} with",
-            file=sys.stderr,
-        )
-    return min(jobs, len(arrivals))
-
-
-def _arrivals(
-    source: "JobSource",
-    split: "SplitName",
-    interarrival_s: float | Sequence[float] | None,
-    whole: bool = False,
-) -> str:
-    """When jobs arrive, in words."""
-    from ganger.workload import FileSource
-    from ganger.workload.sources import INTERARRIVAL_S
-
-    if interarrival_s is None and isinstance(source, FileSource):
-        part = {"train": "the first 80 %", "test": "the last 20 %", "all": "all"}[split]
-        return f"{'' if whole else 'windows of '}{part} of its jobs, which arrive as they did"
-    mean_s = INTERARRIVAL_S if interarrival_s is None else interarrival_s
-    several = mean_s if isinstance(mean_s, Sequence) else (mean_s,)
-    return f"random arrivals, one in {' or '.join(f'{s:g}' for s in several)} s on average"
-
-
-def _tell(found: "list[Verdict]") -> None:
-    from ganger.workload.verdicts import refuse_misfits
-
-    refuse_misfits(found)
-    for verdict in found:
-        print(f"ganger: {verdict.severity}: {verdict.message}", file=sys.stderr)
-
-
 # --- printing
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    print(json.dumps(value, indent=2, allow_nan=False))
 
 
 def _print_rows(rows: "Sequence[tuple[str, Row]]", batch: bool) -> None:
@@ -1119,32 +990,17 @@ def _print_rows(rows: "Sequence[tuple[str, Row]]", batch: bool) -> None:
         ]
     if any(row.weighted_jct_s is not None for _, row in rows):
         columns.append(("weighted JCT", lambda row: f"{row.weighted_jct_s:.1f} s"))
-    for title, figure in columns:
+    for title, shown_of in columns:
         head.append(title)
         for line, (_, row) in zip(lines, rows, strict=True):
-            line.append(figure(row))
-    _print_table(head, lines)
-
-
-def _print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Aligned columns: words to the left, figures to the right; an empty head is left out."""
-    body = [[_shown(cell) for cell in row] for row in rows]
-    table = [[*head], *body] if any(head) else body
-    columns = list(zip(*table, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    figures = [any(cell[:1].isdigit() for cell in column) for column in columns]
-    for row in table:
-        cells = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, figures, strict=True)
-        ]
-        print("  ".join(cells).rstrip())
+            line.append(shown_of(row))
+    print_table(head, lines)
 
 
 def _print_inspection(seen: "Inspection") -> None:
     lines = _draws()
     what = " ".join(filter(None, (seen.format, seen.version)))
-    read = f", {seen.rows:,} rows in {_count(seen.files, 'file')}" if seen.files else ""
+    read = f", {seen.rows:,} rows in {count(seen.files, 'file')}" if seen.files else ""
     print(f"{seen.workload}: {what}{read}\n")
     for name, value in _overview(seen):
         print(f"{name:14}{value}")
@@ -1167,12 +1023,12 @@ def _print_inspection(seen: "Inspection") -> None:
         ]
     head = ("", "mean", "least", "median", "p90", "p99", "most", "spread" if lines else "")
     rows = [
-        (name, *map(_figure, (d.mean, d.least, d.median, d.p90, d.p99, d.most)), _bars(d.histogram))
+        (name, *map(figure, (d.mean, d.least, d.median, d.p90, d.p99, d.most)), _bars(d.histogram))
         for name, d in figures
         if d is not None
     ]
     shown = len(head) if lines else -1
-    _print_table(head[:shown], [row[:shown] for row in rows])
+    print_table(head[:shown], [row[:shown] for row in rows])
 
     print()
     arrivals = seen.arrivals
@@ -1226,25 +1082,7 @@ def _overview(seen: "Inspection") -> list[tuple[str, str]]:
 
 
 def _finding(found: Any) -> str:
-    return f"{found.action} {found.count:,}: {found.reason} ({_places(found.places)})"
-
-
-def _places(places: Sequence[str]) -> str:
-    """The first places; a file is named once."""
-    shown, before = [], ""
-    for place in places:
-        file, _, line = place.rpartition(":")
-        shown.append(f":{line}" if file and file == before else place)
-        before = file
-    return ", ".join(shown)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _figure(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:,.3g}"
+    return f"{found.action} {found.count:,}: {found.reason} ({places(found.places)})"
 
 
 def _draws() -> bool:
@@ -1268,14 +1106,6 @@ def _print_counts(what: str, counts: Sequence[int], lines: bool) -> None:
         print(f"{what}: {_bars(counts)}  {min(counts):,} to {max(counts):,}")
     else:
         print(f"{what}: {' '.join(map(str, counts))}")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 1000 else f"{value:,.3f}"
-    if value is None or value == ():
-        return "-"
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _write_timeline(path: Path, workload: "Workload", result: "Result") -> None:
@@ -1342,42 +1172,6 @@ def _training_line(metrics: dict[str, Any], objective: str) -> str:
             f"actors {metrics['actor_idle_share']:.0%}",
         )
     )
-
-
-class _Progress:
-    """How far a command is, on standard error: a bar on a terminal, else a line now and then."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._last = time.monotonic()
-        self._bar: Progress | None = None
-
-    def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(20),
-                TaskProgressColumn(),
-                TextColumn("{task.fields[note]}"),
-            )
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(self._what, total=None, note="")
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def update(self, done: float, of: float, note: str) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=of, note=note)
-        elif time.monotonic() - self._last >= _PLAIN_LINE_S:
-            self._last = time.monotonic()
-            print(f"{self._what} {min(done / of, 1):4.0%}: {note}", file=sys.stderr, flush=True)
 
 
 # --- stopping

@@ -83,6 +83,8 @@ class JobLists:
         interarrival_s: mean time between random arrivals; None: a log's own ones, if it is a log.
         weights: of users.
         kill_at_limit: stop a gang when it has run as long as was asked for.
+        censor: jobs that a scheduler leaves unfinished have a completion time of NaN; else that is
+            an error.
 
     Raises:
         WorkloadError: a job can never run on the cluster.
@@ -101,6 +103,7 @@ class JobLists:
         split: Split = "test",
         weights: Mapping[str, float] | None = None,
         kill_at_limit: bool = False,
+        censor: bool = False,
     ) -> None:
         if jobs is not None and jobs < 1:
             raise SimulationError(f"jobs is {jobs}; expected 1 or more")
@@ -108,7 +111,7 @@ class JobLists:
             raise SimulationError(f"seed is {seed}; expected 0 or more")
         arrivals = arrivals_of(source, split, interarrival_s)
         self.cluster, self.seed, self.stream = cluster, seed, stream
-        self._kill_at_limit = kill_at_limit
+        self._kill_at_limit, self._censor = kill_at_limit, censor
         self._log: tuple[Job, ...] = ()
         if isinstance(arrivals, tuple):
             named = ((job.id, job.stages) for job in arrivals)
@@ -160,6 +163,16 @@ class JobLists:
         arrival_s = np.array([arrivals_s for _, arrivals_s in lists])
         return ListedJobs(arrival_s, np.array(drawn["path_s"]), np.array(drawn["weight"]))
 
+    def work_s(self, index: int) -> NDArray[np.float64]:
+        """Executor-seconds that each job of list `index` is expected to take."""
+        return np.array(self.table.templates["work_s"][self.draw(index)[0]])
+
+    def log_jobs(self, index: int) -> tuple[Job, ...]:
+        """The log's own jobs of list `index`; none where the lists are random."""
+        if not self._log:
+            return ()
+        return self._log[self._starts[index] : self._starts[index] + self.jobs]
+
     def new_state(self) -> State:
         """A state with room for any of the lists."""
         stages = self.jobs * int(self.table.templates["stages"].max())
@@ -190,7 +203,7 @@ class JobLists:
         self.cluster.prepare(state, self.table)
         scheduler.run(state, self.table, streams.key(self.seed, Stream.SCHEDULER, index))
         jct_s: NDArray[np.float64] = state.jobs["finish_s"] - arrivals_s
-        if unfinished := int(np.isnan(jct_s).sum()):
+        if (unfinished := int(np.isnan(jct_s).sum())) and not self._censor:
             raise SimulationError(
                 f"{scheduler} left {unfinished} of {self.jobs} jobs of list {index} unfinished: "
                 "it declined while nothing was running"

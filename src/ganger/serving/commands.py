@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -90,8 +90,10 @@ def read_token(path: Path | None) -> str | None:
 
 
 @contextlib.contextmanager
-def guarded(setting: Setting, config: GuardConfig) -> Iterator[Guard]:
-    """A guard that is ready, and is closed afterwards."""
+def guarded(
+    setting: Setting, config: GuardConfig, say: Callable[[str], None] = say
+) -> Iterator[Guard]:
+    """A guard that is ready, and is closed afterwards; `say` gets lines for people."""
     from ganger.serving.deployment import is_deployment, read_deployment, watched
 
     path = Path(setting.scheduler) if is_deployment(setting.scheduler) else None
