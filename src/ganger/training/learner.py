@@ -31,11 +31,13 @@ from ganger.training.backend import (
 )
 from ganger.training.cells import Cells
 from ganger.training.config import LearningConfig, TrainConfig
+from ganger.training.group import Alone, Group, agreed
 from ganger.training.samples import ActorTrajectory, Samples
 from ganger.training.vtrace import vtrace
 
 _NORMALISER_DECAY = 0.9
 _SMALLEST_SCALE = 1e-3
+_LOSSES = 4  # policy, value, entropy, KL
 _FIRST_UPDATE = 3  # random streams before it initialise networks
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 
@@ -64,11 +66,16 @@ class Learner:
     """Policy, critic and optimiser."""
 
     def __init__(
-        self, config: TrainConfig, cells: Cells, vector: NDArray[np.float32] | None = None
+        self,
+        config: TrainConfig,
+        cells: Cells,
+        vector: NDArray[np.float32] | None = None,
+        threads: int | None = None,
     ) -> None:
-        """`vector`: the policy to start from, else a new one."""
+        """`vector`: the policy to start from, else a new one. `threads`: to compute with."""
         self.config: LearningConfig = config.learning
         self.cells = cells
+        self.group: Group = Alone()
         if vector is None:
             rng = streams.rng(config.seed, streams.Stream.LEARNER)
             vector = initial_vector(rng, config.messages)
@@ -80,31 +87,47 @@ class Learner:
         flat[len(vector) :] = critic_vector
         self.policy = PolicyNetwork(flat[: len(vector)], messages=config.messages)
         self.critic = Critic(flat[len(vector) :])
-        gradient = aligned_zeros(len(flat))
+        # The losses follow the gradient, so that learners add up both at once.
+        self._sums = aligned_zeros(len(flat) + _LOSSES)
+        self._gradient = self._sums[: len(flat)]
         self._parameters = torch.nn.Parameter(torch.from_numpy(flat))
-        self._parameters.grad = torch.from_numpy(gradient)
-        backend = TorchBackend if config.messages else CompiledBackend
-        self._backend: Backend = backend(self.policy, self.critic, gradient)
+        self._parameters.grad = torch.from_numpy(self._gradient)
+        self._backend: Backend = (
+            TorchBackend(self.policy, self.critic, self._gradient, config.device)
+            if config.messages or config.device != "cpu"
+            else CompiledBackend(self.policy, self.critic, self._gradient, threads)
+        )
         self.optimiser = torch.optim.Adam(
             [self._parameters], lr=self.config.learning_rate, fused=True
         )
         self._value_mean, self._value_square, self._updates = 0.0, 0.0, 0
 
+    @property
+    def updates(self) -> int:
+        """How many it has made."""
+        return self._updates
+
     def update(self, trajectories: list[ActorTrajectory], progress: float) -> dict[str, float]:
         """Learn from these trajectories; `progress` in [0, 1] places the schedules.
 
+        In a group all learners call this, each with as many decisions of its own, and all end with
+        the same parameters: those of one learner that had all the decisions, in minibatches as
+        large as theirs together.
+
         Returns:
-            What happened, by name.
+            What happened, by name. Losses are the group's; importance weights, explained variance
+            and cost rate are of its own decisions.
 
         Raises:
             NonFiniteError: if a loss is not finite; the parameters are then unusable.
+            GroupError: if another learner is gone; likewise.
         """
         begin = time.perf_counter()
         config = self.config
         learning_rate = _geometric(config.learning_rate, config.final_learning_rate, progress)
         entropy_weight = _geometric(config.entropy_weight, config.final_entropy_weight, progress)
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate
+        for settings in self.optimiser.param_groups:
+            settings["lr"] = learning_rate
 
         samples = Samples(trajectories)
         shape = samples.log_probability.shape
@@ -118,18 +141,21 @@ class Learner:
         goal = ((targets - self.critic.mean) / self.critic.scale).numpy()
         start = np.ascontiguousarray(start).reshape(-1)
 
-        made = samples.made
-        sums = np.zeros(5)
+        made, group = samples.made, self.group
+        sums = np.zeros(_LOSSES + 1)
         steps = 0
         stopped_early = False
         # Each update has a stream of its own: a resumed run draws the same, and stores nothing.
         rng = streams.rng(self._seed, streams.Stream.LEARNER, _FIRST_UPDATE + self._updates)
         for _ in range(config.epochs):
-            order = rng.permutation(len(made))
-            for part in np.array_split(order, max(1, round(len(order) / config.minibatch))):
+            # One order of the decisions of all learners: each computes what is its own of a part.
+            order = rng.permutation(len(made) * group.size)
+            at_once = config.minibatch * group.size
+            for whole in np.array_split(order, max(1, round(len(order) / at_once))):
+                part = whole[whole // len(made) == group.rank] % len(made)
                 wanted = Wanted(advantage[part], goal[part], start[part])
                 weighting = Weighting(config.clip, config.value_weight, entropy_weight)
-                losses = self._backend.gradients(samples, made[part], wanted, weighting)
+                losses = self._gradients(samples, part, wanted, weighting, len(whole))
                 norm = torch.nn.utils.clip_grad_norm_([self._parameters], config.gradient_clip)
                 losses = np.append(losses, float(norm))
                 if not np.isfinite(losses).all():
@@ -141,6 +167,11 @@ class Learner:
                 stopped_early = True
                 break
         self._updates += 1
+        if not agreed(group, self._parameters.detach().numpy()):
+            raise TrainingError(
+                f"the learners' parameters differ after {self._updates} updates; they must run the "
+                "same versions on machines of one kind"
+            )
         policy_loss, value_loss, entropy, kl, gradient = sums / steps
         rho = log_rho.exp()
         return {
@@ -210,6 +241,25 @@ class Learner:
         """End its threads."""
         self._backend.close()
 
+    def _gradients(
+        self,
+        samples: Samples,
+        part: NDArray[np.int64],
+        wanted: Wanted,
+        weighting: Weighting,
+        whole: int,
+    ) -> NDArray[np.float64]:
+        """The gradient of `whole` decisions of all learners, `part` of them its own; the losses."""
+        if self.group.size == 1:
+            return self._backend.gradients(samples, samples.made[part], wanted, weighting)
+        self._sums[:] = 0
+        if len(part):
+            losses = self._backend.gradients(samples, samples.made[part], wanted, weighting)
+            self._sums[-_LOSSES:] = losses
+            self._sums *= np.float32(len(part) / whole)
+        self.group.add_up(self._sums)
+        return self._sums[-_LOSSES:].astype(np.float64)
+
     def _targets(
         self, samples: Samples, value: Tensor, log_rho: Tensor
     ) -> tuple[Tensor, NDArray[np.float32]]:
@@ -228,10 +278,20 @@ class Learner:
             c_bar=self.config.c_bar,
         )
         advantage = targets.advantages.T.numpy().copy()
-        for cell in np.unique(of):  # no cell drowns another
+        for cell in range(len(cells.executors)):  # no cell drowns another
             own = advantage[of == cell]
-            advantage[of == cell] = (own - own.mean()) / (own.std() + 1e-6)
+            mean, variance = self._moments(own)
+            advantage[of == cell] = (own - mean) / (variance**0.5 + 1e-6)
         return targets.targets.T.reshape(-1), advantage.reshape(-1)
+
+    def _moments(self, own: NDArray[np.float32]) -> tuple[float, float]:
+        """Mean and variance of what all learners have."""
+        sums = np.array([own.size, own.sum(dtype=np.float64)])
+        self.group.add_up(sums)
+        count, mean = sums[0], sums[1] / max(sums[0], 1)
+        squares = np.array([((own - mean) ** 2).sum(dtype=np.float64)])
+        self.group.add_up(squares)
+        return float(mean), float(squares[0] / max(count, 1))
 
     def _not_finite(
         self, losses: NDArray[np.float64], samples: Samples, index: NDArray[np.int64]
@@ -246,9 +306,9 @@ class Learner:
     def _normalise(self, target: Tensor) -> None:
         """Follow the targets' mean and scale; what the critic says does not change."""
         decay = _NORMALISER_DECAY if self._updates else 0.0
-        self._value_mean = decay * self._value_mean + (1 - decay) * float(target.mean())
-        square = float((target * target).mean())
-        self._value_square = decay * self._value_square + (1 - decay) * square
+        mean, of_update = self._moments(target.numpy())
+        self._value_mean = decay * self._value_mean + (1 - decay) * mean
+        self._value_square = decay * self._value_square + (1 - decay) * (of_update + mean**2)
         variance = max(self._value_square - self._value_mean**2, 0.0)
         self.critic.renormalise(self._value_mean, variance**0.5 + _SMALLEST_SCALE)
 

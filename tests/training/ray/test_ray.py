@@ -7,7 +7,7 @@ import signal
 import tempfile
 import threading
 import time
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,7 @@ import toys
 
 from ganger.errors import ConfigError, TrainingError
 from ganger.policy.layout import vector_size
-from ganger.training import loop
+from ganger.training import engines, loop
 from ganger.training.exchange import Header, Parameters
 from ganger.training.exchange.local import ParameterStore, TrajectoryQueue
 from ganger.training.run_directory import RunDirectory
@@ -208,14 +208,14 @@ def test_one_recorded_stream_teaches_the_same_through_threads_and_through_ray(
             return stream[sequence % len(stream)]
 
     @contextmanager
-    def threads(config, table, store, actors, generation):
+    def threads(config, table, store, actors, generation, places):
         queue = TrajectoryQueue(8, store)
         for packed in stream:
             queue.put(unpack(*packed))
         yield queue
 
     @contextmanager
-    def processes(config, table, store, actors, generation):
+    def processes(config, table, store, actors, generation, places):
         opened = on_ray.RayExchange(config, table, store, generation, Player)
         try:
             yield opened
@@ -224,13 +224,12 @@ def test_one_recorded_stream_teaches_the_same_through_threads_and_through_ray(
 
     workload = toys.write_toy_workload(tmp_path / "toy.jobs.jsonl")
     config = toys.config(workload=workload, minutes=None, updates=4)
-    monkeypatch.setattr(loop, "_acting", lambda *_: nullcontext())
     for name, made in (("threads", threads), ("ray", processes)):
-        monkeypatch.setattr(loop, "_exchange", made)
+        monkeypatch.setattr(engines, "acting", made)
         assert loop.train(config, tmp_path / name).updates == 4
     assert fingerprint(tmp_path / "threads") == fingerprint(tmp_path / "ray")
     learned = RunDirectory.open(tmp_path / "ray").latest_checkpoint().tensors["policy"]
-    monkeypatch.setattr(loop, "_exchange", threads)
+    monkeypatch.setattr(engines, "acting", threads)
     stream.reverse()
     loop.train(config, tmp_path / "other")
     other = RunDirectory.open(tmp_path / "other").latest_checkpoint().tensors["policy"]

@@ -144,11 +144,13 @@ class RayExchange(TrajectorySource):
         store: ParameterStore,
         generation: int = 0,
         process: type = ActingProcess,
+        places: range | None = None,
     ) -> None:
-        """Start the processes. `process`: what runs in them."""
+        """Start the processes. `process`: what runs in them; `places`: those of one learner."""
         self._config, self._store, self._process = config, store, process
         threads = config.threads_per_actor
-        self._capacity = config.acting_threads
+        places = range(config.actors) if places is None else places
+        self._capacity = len(places) * threads
         # Two requests of each thread may be answered at once: the pump itself never waits for room.
         self._queue = TrajectoryQueue(3 * self._capacity, store)
         self._table = ray.put({name: getattr(table, name) for name in Table.FIELDS})
@@ -158,7 +160,7 @@ class RayExchange(TrajectorySource):
         self._learner_waits = threading.Event()
         self._closing = threading.Event()
         self._locked = threading.Lock()  # around the stopwatches
-        self._slots = [_Slot(i, generation, threads) for i in range(config.actors)]
+        self._slots = [_Slot(i, generation, threads) for i in places]
         # A group of one thread for each actor: a shared pool would run two requests of an actor at
         # once, in the same memory.
         groups = {f"actor-{k}": 1 for k in range(threads)}
@@ -378,7 +380,7 @@ def cluster(config: TrainConfig) -> Iterator[None]:
                 ray.init(
                     # Never a cluster that happens to run here, nor $RAY_ADDRESS.
                     address="local",
-                    num_cpus=config.acting_threads,
+                    num_cpus=config.acting_threads + config.learners - 1,
                     include_dashboard=False,
                     object_store_memory=_STORE_BYTES
                     + _STORE_BYTES_PER_THREAD * config.acting_threads,
