@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from ganger.evaluation import Row
     from ganger.simulator.cluster import Cluster
     from ganger.simulator.simulate import Result
-    from ganger.workload import Workload
     from ganger.workload import Split as SplitName
+    from ganger.workload import Workload
     from ganger.workload.inspection import Distribution, Inspection
 
 _DEFAULTS = TrainConfig()
