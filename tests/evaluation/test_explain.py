@@ -269,7 +269,9 @@ def test_each_feature_of_a_limit_is_what_its_name_says():
         for described, value in zip(LEVEL_FEATURES, x.tolist(), strict=True):
             told.append(in_units(described.partition(": ")[2], 40)[1](value))
         level = int(levels[k])
-        assert told == pytest.approx([level, level, given, given, given / 9, given == 8], rel=1e-5)
+        assert told == pytest.approx(
+            [level, level, given, given, given / 9, float(given == 8)], rel=1e-5
+        )
 
 
 def test_units_are_read_from_descriptions():
@@ -344,19 +346,25 @@ def test_where_nothing_is_unknown_what_is_known_is_what_will_be():
 
 
 def test_a_heuristic_that_leaves_executors_idle_says_so():
-    # Of two jobs that could use more, fair gives one half of the cluster, and the rest waits.
-    wide = (Stage(id="w", task_count=40, durations=Pool((3.0,))),)
-    workload = Workload(tuple(Job(id=str(j), arrival_s=0.0, stages=wide) for j in range(2)))
-    cluster = Cluster(executors=5)
-    policy = random_policy()
-    every = explained(policy, 1, workload, cluster).decisions
-    found = [explained(policy, number, workload, cluster) for number in range(1, every + 1)]
-    idle = [one for each in found for one in each.alternatives if one.job is None]
-    for one in idle:
+    policy, frugal = random_policy(), Srpt(cap="const", c=1, leftover="idle", source="capped")
+    idle = {}
+    for number in range(2, 80, 6):
+        one = explained(policy, number, against=(frugal,)).alternatives[1]
+        if one.job is None:
+            idle[number] = one
+    assert len(idle) > 2
+    for number, one in idle.items():
         assert (one.stage, one.limit, one.executors, one.probability) == (None, None, 0, 0.0)
         assert not one.same
-    capped = explained(policy, 1, workload, cluster, against=(Fcfs(),)).alternatives[1]
-    assert capped.job == "0"
+        assert one.known_s > 0
+        result = simulate(CLUSTER, SYNTHETIC, Asked(policy, {number: None}))
+        assert one.mean_jct_s == pytest.approx(result.mean_jct_s, rel=1e-12)
+
+
+def test_batch_heuristics_are_asked_as_well():
+    alternatives = explained(random_policy(), 3, MIXED, Cluster(executors=5), against=(Fcfs(),))
+    assert alternatives.alternatives[1].scheduler == "fcfs"
+    assert alternatives.alternatives[1].mean_jct_s > 0
 
 
 def test_explaining_changes_neither_the_policy_nor_what_comes_after():
@@ -435,5 +443,5 @@ def test_what_cannot_be_explained_is_said():
         explain(policy, CLUSTER, SYNTHETIC, at_s=1e9)
     with pytest.raises(ConfigError, match="not both"):
         explain(policy, CLUSTER, SYNTHETIC, decision=1, at_s=1.0)
-    with pytest.raises(WorkloadError, match="gang"):
+    with pytest.raises(WorkloadError, match="can never run on 2 executors"):
         explain(policy, Cluster(executors=2), MIXED, decision=1)
