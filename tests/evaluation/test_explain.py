@@ -396,6 +396,15 @@ def test_habits_are_counted_over_all_decisions():
         for observation, decision in several
     ]
     assert habits.shortest == pytest.approx(np.mean(shortest))
+    got_all = []
+    for observation, decision in asked.seen:
+        job = next(job for job in observation.jobs if job.id == decision.job)
+        stage = next(stage for stage in job.stages if stage.id == decision.stage)
+        own = job.supply - (observation.on_offer if observation.source_job == job.id else 0)
+        could_use = min(stage.demand, observation.on_offer)
+        got_all.append(decision.limit - own >= could_use or could_use == 1)
+    assert habits.all_of_use == pytest.approx(np.mean(got_all))
+    assert 0 < habits.all_of_use < 1
     of_one = [d.limit for o, d in asked.seen if o.on_offer == 1]
     assert habits.on_offer[0] == "1"
     assert habits.limit_by_offer[0] == pytest.approx(np.mean(of_one))
@@ -404,7 +413,8 @@ def test_habits_are_counted_over_all_decisions():
 
 def test_a_table_of_habits_by_hand():
     def sample(work_s, on_offer, limit, **more):
-        about = {"given": 1, "jobs": 2, "least_work": True, "could_stay": False, "stays": False}
+        about = {"given": 1, "could_use": on_offer, "jobs": 2, "least_work": True}
+        about |= {"could_stay": False, "stays": False}
         return Sample(work_s=work_s, on_offer=on_offer, limit=limit, **(about | more))
 
     habits = habits_of(
@@ -426,7 +436,7 @@ def test_a_table_of_habits_by_hand():
     assert habits.limit_by_offer == (3.0, 7.0, 10.0)
     assert habits.shortest == 0.75
     assert habits.stays == 0.5
-    assert habits.everything == 0.4
+    assert habits.all_of_use == 0.4
     assert "rises from 3.0 (less than 100) to 8.0 (100 to 1,000" in habits.paragraph()
 
 

@@ -259,6 +259,7 @@ def _sample(state: State, learned: Learned, s: int, limit: int) -> Sample:
         on_offer=int(clock["on_offer"]),
         limit=limit,
         given=int(engine.amount(state, np.int64(s), np.int64(limit))),
+        could_use=min(int(engine.demand(state, np.int64(s))), int(clock["on_offer"])),
         jobs=len(jobs),
         least_work=work_s[job] == min(work_s.values()),
         could_stay=int(clock["source_job"]) in work_s,

@@ -21,6 +21,8 @@ class Sample(NamedTuple):
     limit: int
     given: int
     """Executors on offer that the stage got."""
+    could_use: int
+    """Executors on offer that the stage could use."""
     jobs: int
     """That could be chosen."""
     least_work: bool
@@ -55,8 +57,9 @@ class Habits(msgspec.Struct, frozen=True, kw_only=True):
     stays: float | None
     """Share of decisions where executors could stay with their job, or go to another, and
     stayed."""
-    everything: float
-    """Share of decisions that gave all executors on offer to one stage."""
+    all_of_use: float
+    """Share of decisions where the stage got all that it could use of the executors on offer: the
+    limit held nothing back."""
 
     def paragraph(self) -> str:
         """The same in words."""
@@ -73,7 +76,10 @@ class Habits(msgspec.Struct, frozen=True, kw_only=True):
                 f"Executors that could stay with their job or go to another stayed in "
                 f"{self.stays:.0%}."
             )
-        said.append(f"In {self.everything:.0%}, one stage got all that was on offer.")
+        said.append(
+            f"In {self.all_of_use:.0%}, the stage got all that it could use of the offer: the "
+            "limit held nothing back."
+        )
         said.append(
             "The mean limit " + _trend(self.limit_by_work, self.work, "executor-seconds left")
         )
@@ -83,7 +89,7 @@ class Habits(msgspec.Struct, frozen=True, kw_only=True):
 
 def habits_of(samples: Sequence[Sample], executors: int) -> Habits:
     """What is usual in these decisions, of which there is at least one."""
-    work_s, on_offer, limit, given, jobs, least, could_stay, stays = (
+    work_s, on_offer, limit, given, could_use, jobs, least, could_stay, stays = (
         np.array(column) for column in zip(*samples, strict=True)
     )
     work_classes = size_classes(work_s)
@@ -115,7 +121,7 @@ def habits_of(samples: Sequence[Sample], executors: int) -> Habits:
             "limit_by_offer": [float(limit[offer_classes == offer].mean()) for offer in offers],
             "shortest": share(least, jobs > 1),
             "stays": share(stays, could_stay & (jobs > 1)),
-            "everything": float((given == on_offer).mean()),
+            "all_of_use": float((given == could_use).mean()),
         },
         Habits,
     )
