@@ -311,6 +311,7 @@ class _Settings(TrainConfig, frozen=True, kw_only=True):
         float | tuple[float, ...] | None, optional("S [S ...]", "interarrival")
     ] = None
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
+    address: Annotated[str | None, optional("auto|HOST:PORT")] = None
     minutes: Annotated[float | None, optional("MIN")] = None
     decisions: Annotated[int | None, optional("N")] = None
     updates: Annotated[int | None, optional("N")] = None
