@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from ganger.evaluation.episodes import usable_cores
 from ganger.policy.forward import weights_of
 from ganger.policy.gradient import (
+    LARGEST_CHANGE,
     LARGEST_ERROR,
+    LARGEST_RATIO,
     Desk,
     critic_weights_of,
     gradients,
@@ -206,10 +208,12 @@ class TorchBackend:
         batch = TorchBatch.of(samples.gather(index), self._device)
         advantage, goal, start = (torch.from_numpy(array).to(self._device) for array in wanted)
         output = policy(batch)
-        change = output.log_probability - start
+        change = (output.log_probability - start).clamp(max=LARGEST_CHANGE)
         ratio = change.exp()
         held = ratio.clamp(1 - weighting.clip, 1 + weighting.clip)
-        policy_loss = -torch.min(ratio * advantage, held * advantage).mean()
+        gain = torch.min(ratio * advantage, held * advantage)
+        gain = torch.where(advantage < 0, gain.clamp(min=LARGEST_RATIO * advantage), gain)
+        policy_loss = -gain.mean()
         value_loss = (critic(batch) - goal).pow(2).clamp(max=LARGEST_ERROR).mean()
         entropy = output.entropy.mean()
         loss = policy_loss + weighting.value * value_loss - weighting.entropy * entropy
