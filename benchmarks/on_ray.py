@@ -31,6 +31,7 @@ from ganger.training.group import Together, meet, meeting_place, stay_on_this_ma
 from ganger.training.learner import Learner
 from ganger.training.loop import train
 from ganger.training.objective import training_table
+from ganger.training.samples import Samples
 from ganger.warmup import compile_training
 from ganger.workload import load_source
 
@@ -182,6 +183,12 @@ def learning(config: TrainConfig, cores: int) -> None:
         seconds = median_s(lambda learner=learner: learner.update([acted.samples], 0.5), 9)  # type: ignore[misc]
         print(f"{threads} threads    {config.steps * PER_THREAD / seconds:12,.0f} decisions/s")
         learner.close()
+    samples = Samples([acted.samples])
+    part = np.random.default_rng(0).permutation(samples.made)[:1024]
+    gather_us = 1e6 * median_s(lambda: samples.gather(part)) / len(part)
+    rows = [int(p[-1]) / len(p) for p in (samples.rows.stage_pointer, samples.rows.job_pointer)]
+    print(f"gathering a minibatch for torch {gather_us:8.2f} us a decision")
+    print("a decision has {:.1f} stages and {:.1f} jobs".format(*rows))
 
 
 def add_up(rank: int, size: int, address: str, out: Any) -> None:
