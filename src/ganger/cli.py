@@ -27,6 +27,7 @@ from tyro.conf import arg, subcommand
 
 import ganger
 from ganger.commands.compare import Compare
+from ganger.commands.report import Report
 from ganger.commands.terminal import (
     Progress,
     count,
@@ -880,6 +881,7 @@ def _parse(given: list[str]) -> Any:
         "train": (Train, _train_defaults(given) or tyro.MISSING_NONPROP),
         "evaluate": (Evaluate, tyro.MISSING_NONPROP),
         "compare": (Compare, tyro.MISSING_NONPROP),
+        "report": (Report, tyro.MISSING_NONPROP),
         "drift": (Drift, tyro.MISSING_NONPROP),
         "tune": (Tune, tyro.MISSING_NONPROP),
         "warmup": (Warmup, tyro.MISSING_NONPROP),
