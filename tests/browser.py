@@ -180,7 +180,7 @@ class _Browser:
             page.call(f"{domain}.enable")
         page.resize(1200)
         page.call("Page.navigate", url=file.resolve().as_uri())
-        page.wait_for(f"location.protocol === 'file:' && document.readyState === 'complete'")
+        page.wait_for("location.protocol === 'file:' && document.readyState === 'complete'")
         return page
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ from ganger.commands.workloads import (
 from ganger.config import read_toml
 from ganger.errors import ConfigError, GangerError, MissingExtraError
 from ganger.serving.commands import Drive, Promote, Serve
-from ganger.training.config import EXECUTORS, TrainConfig
+from ganger.training.config import EXECUTORS, OWN_FIGURES, REASONS, TrainConfig
 
 if TYPE_CHECKING:
     from ganger.evaluation import Row
@@ -357,14 +357,6 @@ class _Settings(TrainConfig, frozen=True, kw_only=True):
 
 
 _SETTINGS = _Settings()
-_REASONS = {
-    "time": "the time is up",
-    "decisions": "that is as many decisions as wanted",
-    "updates": "that is as many updates as wanted",
-    "target": "the target ratio is reached",
-    "plateau": "validation has not improved for as long as it had patience",
-    "stopped": "stopped as asked",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -431,12 +423,12 @@ class Train:
         validation = (
             ""
             if outcome.best_ratio is None
-            else f"Best:  {_OWN_FIGURES[settings.objective]} {outcome.best_ratio:.3f} of fair's "
+            else f"Best:  {OWN_FIGURES[settings.objective]} {outcome.best_ratio:.3f} of fair's "
             "in validation; `evaluate` takes that checkpoint\n"
         )
         print(
             f"{outcome.updates} updates from {outcome.decisions:,} decisions; "
-            f"{_REASONS.get(outcome.reason, outcome.reason)}.\n"
+            f"{REASONS.get(outcome.reason, outcome.reason)}.\n"
             f"Run:   {outcome.run}\n"
             f"{validation}"
             f"Next:  ganger evaluate {shlex.quote(str(outcome.run))}"
@@ -1128,15 +1120,6 @@ def _write_timeline(path: Path, workload: "Workload", result: "Result") -> None:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-_OWN_FIGURES = {
-    "mean": "mean JCT",
-    "weighted": "weighted mean JCT",
-    "slowdown": "mean slowdown",
-    "tail": "root mean square JCT",
-    "makespan": "makespan",
-}
-
-
 def _limits(settings: TrainConfig) -> str:
     """When a run will end, in words."""
     minutes = settings.time_limit_s / 60
@@ -1153,7 +1136,7 @@ def _limits(settings: TrainConfig) -> str:
 
 
 def _training_line(metrics: dict[str, Any], objective: str) -> str:
-    ratio, figure = metrics["recent_ratio"], _OWN_FIGURES[objective]
+    ratio, figure = metrics["recent_ratio"], OWN_FIGURES[objective]
     validation = (
         ()
         if metrics["validation_ratio"] is None

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _QUANTILES = (10, 25, 50, 75, 90, 95, 99)
 _CDF_POINTS = 200
-_BINS = 160  # of the time axis of a window
+_BINS = 100  # of the time axis of a window
 _FROM_JOBS = f"{JOBS_PARQUET}, a row for each job under each scheduler"
 
 
@@ -89,10 +89,9 @@ def comparison_page(path: Path, drawn: Charts) -> str:
     windows = len(about.jobs[0].windows)
     what = "window" if windows == 1 else "windows"
     title = f"{len(about.jobs)} schedulers on {windows} {what} of {settings['workload']}"
-    pairs = _shown_pairs(about)
-    said = pairs[0].sentence if pairs else f"{about.labels[0]} was run alone."
+    said = "\n".join(f'<p class="lead">{escape(line)}</p>' for line in _headlines(about))
     lead = (
-        f'<p class="lead">{escape(said)}</p>\n<p class="quiet">{windows} {what} of '
+        f'{said}\n<p class="quiet">{windows} {what} of '
         f"{settings['jobs']:,} jobs, seed {settings['seed']}: {escape(settings['arrivals'])}, "
         f"{escape(about.where)}.</p>"
     )
@@ -201,6 +200,21 @@ def _shown_pairs(about: _Comparison) -> list[Any]:
     return [p for p in about.summary.pairs if (p.executors, p.load) == about.setting]
 
 
+def _headlines(about: _Comparison) -> list[str]:
+    """The best against the next; and the best learned one against the best other, if that is not
+    the same."""
+    pairs = _shown_pairs(about)
+    if not pairs:
+        return [f"{about.labels[0]} was run alone."]
+    said = [pairs[0].sentence]
+    learned = {jobs.label for jobs in about.jobs if jobs.mode in ("argmax", "sampled")}
+    for pair in pairs:
+        if len({pair.a, pair.b} & learned) == 1:
+            said.append(pair.sentence)
+            break
+    return list(dict.fromkeys(said))
+
+
 # --- sections
 
 
@@ -239,18 +253,24 @@ def _figures(about: _Comparison, drawn: Charts) -> str:
         ]  # fmt: skip
         chart = drawn.intervals(
             "ratios",
-            f"Mean JCT of {best}, relative to the others",
+            f"Mean JCT of {best} over each other's",
             f"Ratios of mean job completion times of {best} to "
             + "; ".join(f"{b}'s: {ratio:.3f}" for b, ratio, *_ in rows_),
             rows_,
             [about.labels.index(pair.b) for pair in against],
-            x="ratio; thick: 95 %, thin: 95 % of all pairs at once",
+            x="ratio, with intervals",
         )
     return section(
         f"Figures, {about.where}" if about.several else "Figures",
         table([*head, "unfinished"] if unfinished else head, rows, source, name="figures"),
         said,
         charts(chart, _by_window(about, drawn)),
+        _source(
+            "Thick lines are 95 % intervals of a pair, thin ones allow for all pairs at once; "
+            "the figures are below, pair by pair."
+        )
+        if chart
+        else "",
     )
 
 
@@ -580,7 +600,8 @@ def _settings(about: _Comparison) -> str:
     settings = about.summary.settings
     names = {
         "workload": "Workload", "part": "Part of it", "arrivals": "Arrivals",
-        "jobs": "Jobs in a window", "episodes": "Windows, at most", "executors": "Executors", "loads": "Offered loads",
+        "jobs": "Jobs in a window", "episodes": "Windows, at most",
+        "executors": "Executors", "loads": "Offered loads",
         "move_delay_s": "Seconds to change jobs", "reconsider": "Reconsiders after arrivals",
         "work_conserving": "Work-conserving", "seed": "Seed",
     }  # fmt: skip

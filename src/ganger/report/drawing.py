@@ -47,7 +47,7 @@ _MARKS = "osD^vPX*"
 _WIDTH, _HEIGHT = 4.1, 2.75  # inches of 96 CSS pixels, drawn at the font size below
 _DPI = 200
 _MOST_POINTS = 240
-_STYLE = {
+_STYLE: Any = {  # Matplotlib types its keys one by one
     "axes.edgecolor": _LINE,
     "axes.facecolor": "none",
     "axes.grid": True,
@@ -253,6 +253,28 @@ class Charts:
 
         return self._chart(name, title, alt, draw, legend=False)
 
+    def graph(
+        self,
+        name: str,
+        title: str,
+        alt: str,
+        nodes: Sequence[tuple[float, float, int]],
+        edges: Sequence[tuple[tuple[float, float], tuple[float, float]]],
+    ) -> Chart:
+        """Nodes (x, y, tasks) and lines between places."""
+
+        def draw(axes: "Axes") -> None:
+            for one, other in edges:
+                axes.plot(*zip(one, other, strict=True), color=_QUIET, linewidth=0.8, zorder=1)
+            x, y, tasks = (np.array(values, np.float64) for values in zip(*nodes, strict=True))
+            axes.scatter(x, y, s=18 + 14 * np.log2(tasks), color=colour(0), zorder=2)
+            axes.margins(0.12)
+            axes.axis("off")
+            axes.set_title("a circle grows with the tasks of its stage", loc="left", color=_QUIET,
+                           fontsize=8.5)  # fmt: skip
+
+        return self._chart(name, title, alt, draw, legend=False)
+
     def save_png(
         self, name: str, draw: "Callable[[Figure], None]", size: tuple[float, float]
     ) -> None:
@@ -335,8 +357,19 @@ def _axes(axes: Any, x: str, y: str) -> None:
     axes.set_axisbelow(True)
     for axis in (axes.xaxis, axes.yaxis):
         if axis.get_scale() == "log":
-            axis.set_major_formatter(_plain_figure)
-            axis.set_minor_formatter(lambda *_: "")
+            _ticks(axis)
+
+
+def _ticks(axis: Any) -> None:
+    """Plain figures on a logarithmic axis, and enough of them to read it."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = sorted(axis.get_view_interval())
+    decades = float(np.log10(max(high, 1e-300) / max(low, 1e-300)))
+    few = (1.0,) if decades > 2.5 else (1.0, 3.0) if decades > 1.2 else (1.0, 2.0, 5.0)
+    axis.set_major_locator(LogLocator(subs=few))
+    axis.set_major_formatter(_plain_figure)
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _plain_figure(value: float, _: int) -> str:

@@ -7,7 +7,7 @@
   const { unit_s, horizon_s, executors, jobs, charts } = JSON.parse(element.textContent);
   const AXIS = 22, HUES = 24;
   const colours = Array.from({ length: HUES }, (_, k) =>
-    `hsl(${(k * 7 % HUES) * 360 / HUES} 52% ${k % 2 ? 60 : 48}%)`);
+    `hsl(${(k * 7 % HUES) * 360 / HUES} 45% ${k % 2 ? 62 : 50}%)`);
   const tip = document.getElementById("gantt-tip");
   const range = document.getElementById("gantt-range");
   const view = { from: 0, to: horizon_s };
@@ -60,7 +60,7 @@
     const quiet = onPaper ? "#555" : style.getPropertyValue("--quiet");
     const paper = onPaper ? "#fff" : style.getPropertyValue("--paper");
     const ink = onPaper ? "#000" : style.getPropertyValue("--ink");
-    const lane = (height - AXIS) / executors, thick = lane > 3 ? lane - 1 : lane;
+    const lane = (height - AXIS) / executors, thick = lane > 6 ? lane - 1 : lane;
     const perSecond = width / (view.to - view.from);
     const job = chosen && charts[chosen.chart].ready.job[chosen.bar];
     for (let e = 0; e < executors; e++) {
@@ -68,14 +68,16 @@
       for (let b = barAfter(chart, e, view.from); b < chart.lanes[e + 1]; b++) {
         const begin = chart.start[b] * unit_s;
         if (begin > view.to) break;
-        const x = (begin - view.from) * perSecond;
-        const right = x + chart.length[b] * unit_s * perSecond;
-        if (right * scale < drawn + 1) continue;
-        drawn = right * scale;
+        // Whole pixels, or the background would shine through between two bars.
+        const exact = (begin - view.from) * perSecond, length = chart.length[b] * unit_s * perSecond;
+        const x = Math.round(exact * scale) / scale;
+        const right = Math.max(Math.round((exact + length) * scale) / scale, x + 1 / scale);
+        if (right <= drawn) continue;
+        drawn = right;
         pen.globalAlpha = chosen && chart.job[b] !== job ? 0.22 : 1;
         pen.fillStyle = colours[chart.job[b] % HUES];
-        pen.fillRect(x, e * lane, Math.max(right - x, 1 / scale), thick);
-        const wide = (right - x) / chart.count[b];
+        pen.fillRect(x, e * lane, right - x, thick);
+        const wide = length / chart.count[b];
         if (chart.durations && wide > 5 && chart.count[b] > 1 && lane > 2) {
           pen.fillStyle = paper;
           let at = chart.start[b];

@@ -81,7 +81,8 @@ def gantt(every: list[Tasks], jobs: list[str], executors: int) -> str:
         "charts": [_packed(bars(tasks), unit_s, single) for tasks in every],
     }
     figures = "\n".join(
-        f"<figure><figcaption>{escape(tasks.label)} <span>{escape(tasks.about)}</span></figcaption>"
+        f"<figure><figcaption><b>{escape(tasks.label)}</b> <span>{escape(tasks.about)}</span>"
+        "</figcaption>"
         f'<canvas id="gantt-{k}" tabindex="0" role="img" aria-describedby="gantt-help" '
         f'aria-label="Gantt chart of {executors} executors under {escape(tasks.label)}: '
         f'{len(tasks.start_s):,} tasks, {escape(tasks.about)}"></canvas></figure>'
@@ -111,7 +112,7 @@ def save_gantt(charts: Charts, every: list[Tasks], executors: int) -> None:
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import hsv_to_rgb
 
-    hues = hsv_to_rgb([(k * 7 % _HUES / _HUES, 0.55, 0.78) for k in range(_HUES)])
+    hues = hsv_to_rgb([(k * 7 % _HUES / _HUES, 0.5, 0.75) for k in range(_HUES)])
 
     def draw(figure: "Figure") -> None:
         grid = figure.subplots(len(every), 1, sharex=True, squeeze=False)[:, 0]
@@ -123,7 +124,7 @@ def save_gantt(charts: Charts, every: list[Tasks], executors: int) -> None:
             x = np.stack([low, high, high, low], axis=1)
             y = np.stack([row, row, row + 0.9, row + 0.9], axis=1)
             fill = hues[own.job[found.first] % _HUES]
-            axes.add_collection(PolyCollection(np.stack([x, y], axis=2), facecolors=fill))
+            axes.add_collection(PolyCollection([*np.stack([x, y], axis=2)], facecolors=fill))
             axes.set_ylim(executors, 0)
             axes.set_title(f"{tasks.label}, {tasks.about}", loc="left", color=_LIGHT)
             axes.grid(False)
