@@ -128,8 +128,10 @@ class Charts:
         marks: bool = False,
         level: float | None = None,
         zero: bool = False,
+        top: float | None = None,
     ) -> Chart:
-        """Lines over a common axis. `level`: a thin line across; `zero`: the y axis begins at 0."""
+        """Lines over a common axis. `level`: a thin line across; `zero`: the y axis begins at 0;
+        `top`: it ends there, if lines go so high."""
 
         def draw(axes: "Axes") -> None:
             for one in series:
@@ -150,6 +152,8 @@ class Charts:
                 axes.set_yscale("log")
             if zero:
                 axes.set_ylim(bottom=0)
+            if top is not None and axes.get_ylim()[1] > top:
+                axes.set_ylim(top=top)
             _axes(axes, x, y)
 
         return self._chart(name, title, alt, draw, legend=len(series) > 1)
@@ -373,6 +377,9 @@ def _ticks(axis: Any) -> None:
 
 
 def _plain_figure(value: float, _: int) -> str:
+    for unit, name in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if value >= unit:
+            return f"{value / (1e3 if unit == 1e4 else unit):,.0f}{name}"
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 

@@ -162,6 +162,7 @@ def _learning(about: _Run, drawn: Charts) -> str:
         x="minutes",
         y="ratio, lower is better",
         level=1.0,
+        top=1.25 * max(1.0, float(np.nanmax(validated[0].y, initial=1.0))),
     )
     to_heuristic = None
     if about.validations:
@@ -187,6 +188,7 @@ def _learning(about: _Run, drawn: Charts) -> str:
         ],
         x="minutes",
         y="seconds",
+        log_y=True,
     )
     return section(
         "What it learned",

@@ -1,6 +1,7 @@
 """The page about a workload: what `ganger inspect` says, drawn."""
 
 from html import escape
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -44,7 +45,9 @@ def workload_page(spec: str, drawn: Charts, executors: int | None = None) -> str
         _figures(seen),
     ]
     data = {"kind": "workload", "inspection": msgspec.to_builtins(seen)}
-    return html_page(f"Workload {seen.workload}", lead, [part for part in sections if part], data)
+    return html_page(
+        f"Workload {Path(seen.workload).name}", lead, [part for part in sections if part], data
+    )
 
 
 def _headline(seen: Inspection) -> str:
@@ -60,7 +63,11 @@ def _headline(seen: Inspection) -> str:
 
 def _read(seen: Inspection) -> str:
     what = " ".join(filter(None, (seen.format, seen.version)))
-    rows = f", {seen.rows:,} rows in {seen.files:,} files" if seen.files else ""
+    rows = (
+        f", {seen.rows:,} rows in {seen.files:,} file{'' if seen.files == 1 else 's'}"
+        if seen.files
+        else ""
+    )
     return f"Read as {what}{rows}."
 
 
@@ -121,7 +128,7 @@ def _arrivals(seen: Inspection, jobs: tuple[Job, ...], drawn: Charts) -> str:
     by_weekday = None
     if arrivals.by_weekday is not None:
         by_weekday = drawn.bars(
-            "by-weekday", "Arrivals by weekday", 
+            "by-weekday", "Arrivals by weekday",
             f"Jobs from Monday: {_counts(arrivals.by_weekday)}",
             _DAYS, arrivals.by_weekday, x="", y="jobs",
         )  # fmt: skip
