@@ -119,11 +119,12 @@ class _Browser:
     """The process and its two pipes, over which null-terminated JSON goes."""
 
     def __init__(self, program: str, profile: str) -> None:
+        # A plain sh knows file descriptors of one digit only.
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
         self._process = subprocess.Popen(
             [
-                "/bin/sh", "-c", f'exec "$@" 3<&{to_read} 4>&{to_write}', "sh", program,
+                "bash", "-c", f'exec "$@" 3<&{to_read} 4>&{to_write}', "bash", program,
                 "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                 "--no-first-run", "--disable-background-networking", "--remote-debugging-pipe",
                 f"--user-data-dir={profile}", "about:blank",

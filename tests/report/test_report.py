@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -229,7 +230,7 @@ def test_pages_of_runs_and_workloads_complain_of_nothing(run: Path, tmp_path: Pa
     training = write_report(str(run)).out
     workload = write_report("synthetic", tmp_path / "workload.html", executors=50).out
     with chromium() as browser:
-        for file, table, rows in ((training, "validations", 3), (workload, "distributions", 6)):
+        for file, table, rows in ((training, "validations", 3), (workload, "distributions", 7)):
             page = browser.open(file)
             assert page.complaints == []
             assert len(page.requests) == 1
@@ -272,7 +273,7 @@ def _native(path: Path) -> str:
 
 
 def test_a_training_run_is_told_with_its_best_validation_and_why_it_ended(run: Path) -> None:
-    text = write_report(str(run)).out.read_text()
+    text = unescape(write_report(str(run)).out.read_text())
     assert "20.0 % lower than fair's, and 5.0 % lower than that of the best heuristic" in text
     assert "ended because that is as many updates as wanted" in text
 

@@ -1,6 +1,7 @@
 """`ganger compare`: schedulers side by side, and everything about it in a directory."""
 
 import hashlib
+import importlib.util
 import sys
 import time
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from ganger.commands.workloads import (
     recorded,
     say_which,
 )
-from ganger.errors import ConfigError
+from ganger.errors import ConfigError, MissingExtraError
 from ganger.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ class Compare:
             raise ConfigError("--capacity is about the workload's own load; leave out --load-sweep")
         if self.cost_per_executor_hour is not None and self.capacity is None:
             raise ConfigError("--cost-per-executor-hour goes with --capacity, today's scheduler")
+        if self.report and importlib.util.find_spec("matplotlib") is None:
+            raise MissingExtraError("--report", "report")
         if self.episodes < 1:
             raise ConfigError(f"--episodes {self.episodes}: expected 1 or more")
         policies = [read_policy(path) for path in self.runs]
@@ -145,7 +148,8 @@ class Compare:
         if self.report:
             from ganger.report import write_report
 
-            written = write_report(str(self.out), self.out / "report.html")
+            with Progress("drawing") as bar:
+                written = write_report(str(self.out), progress=lambda what: bar.update(0, 1, what))
             print(f"ganger: the page is {written.out}, {written.size}", file=sys.stderr)
         if self.json:
             import msgspec

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 from tyro.conf import arg
 
-from ganger.commands.terminal import optional, print_json
+from ganger.commands.terminal import Progress, optional, print_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,14 @@ class Report:
     def run(self) -> None:
         from ganger.report import write_report
 
-        written = write_report(self.path, self.out, self.images, self.executors)
+        with Progress("drawing") as bar:
+            written = write_report(
+                self.path,
+                self.out,
+                self.images,
+                self.executors,
+                lambda what: bar.update(0, 1, what),
+            )
         if self.json:
             print_json({
                 "kind": written.kind, "out": str(written.out), "bytes": written.size_bytes,

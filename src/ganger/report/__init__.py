@@ -4,6 +4,7 @@
 a page each, and are what there is to read about what a page says and where its figures are from.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,7 +46,11 @@ def kind_of(path: Path) -> str:
 
 
 def write_report(
-    spec: str, out: Path | None = None, images: Path | None = None, executors: int | None = None
+    spec: str,
+    out: Path | None = None,
+    images: Path | None = None,
+    executors: int | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Written:
     """Write the page about a path.
 
@@ -54,6 +59,7 @@ def write_report(
         out: the file; report.html in that directory, or here for a workload, unless given.
         images: a directory for the charts as SVG and PNG.
         executors: of the cluster that a workload is inspected for.
+        progress: called with what is being drawn.
 
     Raises:
         ConfigError: it is none of these, or something cannot be written.
@@ -62,7 +68,7 @@ def write_report(
     """
     from ganger.report.drawing import Charts
 
-    charts, path = Charts(images), Path(spec)
+    charts, path = Charts(images, progress), Path(spec)
     kind = kind_of(path)
     if executors is not None and kind != "workload":
         raise ConfigError(f"--executors is for a workload; {spec} is a {kind}")

@@ -100,17 +100,23 @@ class Chart(NamedTuple):
 class Charts:
     """Draws charts; also into files where a directory is named.
 
+    Args:
+        directory: of the files.
+        progress: called with the title of each chart before it is drawn.
+
     Raises:
         MissingExtraError: there is no Matplotlib.
         ConfigError: a file cannot be written.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(
+        self, directory: Path | None = None, progress: Callable[[str], None] | None = None
+    ) -> None:
         try:
             import matplotlib  # noqa: F401
         except ImportError:
             raise MissingExtraError("A report", "report") from None
-        self._directory = directory
+        self._directory, self._progress = directory, progress
         self.files: list[Path] = []
 
     def lines(
@@ -153,7 +159,8 @@ class Charts:
             if zero:
                 axes.set_ylim(bottom=0)
             if top is not None and axes.get_ylim()[1] > top:
-                axes.set_ylim(top=top)
+                least = min(float(one.y.min(initial=top)) for one in series)
+                axes.set_ylim(least - 0.05 * (top - least), top)
             _axes(axes, x, y)
 
         return self._chart(name, title, alt, draw, legend=len(series) > 1)
@@ -306,6 +313,8 @@ class Charts:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
 
+        if self._progress is not None:
+            self._progress(title)
         # The salt makes ids differ from chart to chart, and not from run to run.
         with rc_context(_STYLE | {"svg.hashsalt": name}):
             figure = Figure((_WIDTH, height))
