@@ -750,8 +750,68 @@ def test_help_imports_nothing_heavy():
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    for command in ("simulate", "train", "evaluate", "tune", "warmup", "benchmark", "version"):
+    for command in (
+        "simulate", "train", "evaluate", "explain", "tune", "warmup", "benchmark", "version"
+    ):  # fmt: skip
         assert f" {command} " in done.stdout
+
+
+def test_explain_takes_apart_a_decision_of_the_simulation(ganger_command, run_directory):
+    about = ("--executors", 6, "--seed", 5)
+    status, out, _ = ganger_command("explain", run_directory, *about, "--decision", 12, "--json")
+    assert status == 0
+    told = json.loads(out)
+    decision = told["decision"]
+    simulated = ("--jobs", 4, "--interarrival", 10, "--move-delay", 1, "--scheduler", run_directory)
+    _, out, _ = ganger_command("simulate", *simulated, *about, "--json")
+    result = json.loads(out)
+    assert decision["decisions"] == told["habits"]["decisions"] == result["decisions"]
+    policy, *others = decision["alternatives"]
+    assert policy["mean_jct_s"] == pytest.approx(result["mean_jct_s"], rel=1e-12)
+    assert [other["scheduler"] for other in others] == ["fair", "srpt"]
+
+    status, out, _ = ganger_command("explain", run_directory, *about, "--decision", 12)
+    assert status == 0
+    assert f"Decision 12 of {result['decisions']}, at {decision['time_s']:,.1f} s" in out
+    assert f"Chosen: stage {decision['stage']} of job {decision['job']}, limit " in out
+    for part in ("by occlusion", "Stages that could be chosen", "which is hindsight", "Habits."):
+        assert part in out
+
+
+def test_explain_alone_tells_of_habits(ganger_command, run_directory):
+    status, out, _ = ganger_command("explain", run_directory)
+    assert status == 0
+    assert "Habits. Over " in out
+    assert "Chosen" not in out
+    status, out, _ = ganger_command("explain", run_directory, "--json")
+    told = json.loads(out)
+    assert told["decision"] is None
+    assert told["habits"]["text"].startswith("Over ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fair", "--decision", 1), "fair is a heuristic, which has no probabilities to explain"),
+        (("srpt:cap=sqrt", "--at", 0), "srpt:cap=sqrt is a heuristic"),
+        (("runs/absent", "--decision", 1), "runs/absent: there is no such run directory"),
+        (("general", "--jobs", 2, "--decision", 100_000), "no decision 100000; expected 1 to "),
+        (("general", "--jobs", 2, "--at", 1e9), "no decision is made at 1e+09 s or later; the la"),
+        (("general", "--decision", 1, "--at", 0), "both say which decision; leave out one"),
+        (("general", "--workload", "absent.swf"), "'absent.swf' is unknown"),
+        (("general", "--against", "general", "--at", 0), "scheduler 'general' is unknown"),
+        (("general", "--jobs", 0), "--jobs is 0; expected 1 or more"),
+    ],
+)
+def test_what_cannot_be_explained_is_told_in_one_line(
+    ganger_command, tmp_path, monkeypatch, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    status, out, errors = ganger_command("explain", *arguments)
+    assert (status, out) == (2, "")
+    (line,) = errors.splitlines()
+    assert line.startswith("ganger: ")
+    assert message in line
 
 
 @pytest.mark.parametrize("argument", ["version", "--version"])

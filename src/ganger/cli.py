@@ -27,6 +27,7 @@ from tyro.conf import arg, subcommand
 
 import ganger
 from ganger.commands.compare import Compare
+from ganger.commands.explain import Explain
 from ganger.commands.report import Report
 from ganger.commands.terminal import (
     Progress,
@@ -45,7 +46,7 @@ from ganger.commands.workloads import (
     places,
     recorded,
     say_which,
-    tell,
+    to_run,
 )
 from ganger.config import read_toml
 from ganger.errors import ConfigError, GangerError, MissingExtraError
@@ -56,8 +57,8 @@ if TYPE_CHECKING:
     from ganger.evaluation import Row
     from ganger.simulator.cluster import Cluster
     from ganger.simulator.simulate import Result
-    from ganger.workload import FileSource, Workload
     from ganger.workload import Split as SplitName
+    from ganger.workload import Workload
     from ganger.workload.inspection import Distribution, Inspection
 
 _DEFAULTS = TrainConfig()
@@ -189,46 +190,18 @@ class Simulate:
 
     def _workload(self, cluster: "Cluster") -> "tuple[Workload, int]":
         """The jobs to run, and how many were left out."""
-        from ganger.workload import FileSource, Workload, job_list_workload, random_workload
-        from ganger.workload.sources import INTERARRIVAL_S
+        from ganger.workload import FileSource, job_list_workload
 
         source = load(self.workload)
-        drawn = self.jobs is not None or self.interarrival_s is not None
-        if self.job_list is not None:
-            if drawn:
-                raise ConfigError(
-                    "--job-list says which jobs arrive when; leave out --jobs and --interarrival"
-                )
-            whole = FileSource(source.name, job_list_workload(source, self.job_list))
-            return self._fitting(whole, cluster)
-        if self.jobs is not None and self.jobs < 1:
-            raise ConfigError(f"--jobs is {self.jobs}; expected 1 or more")
-        if isinstance(source, FileSource):
-            if self.interarrival_s is None:
-                few = Workload(source.trace.jobs[: self.jobs])
-                return self._fitting(FileSource(source.name, few, source.findings), cluster)
-            if self.jobs is None:
-                raise ConfigError("--interarrival is for random jobs; say how many with --jobs")
-        interarrival_s = INTERARRIVAL_S if self.interarrival_s is None else self.interarrival_s
-        source, _ = fitting(source, cluster.executors, self.reject_unfit, cluster.classes)
-        check_lists(source, "test", cluster.executors, interarrival_s, classes=cluster.classes)
-        workload = random_workload(
-            source,
-            jobs=_DEFAULTS.jobs if self.jobs is None else self.jobs,
-            interarrival_s=interarrival_s,
-            seed=self.seed,
-        )
-        return workload, 0
-
-    def _fitting(self, source: "FileSource", cluster: "Cluster") -> "tuple[Workload, int]":
-        """The workload after the verdict, and how many of its jobs were left out."""
-        from ganger.workload import FileSource
-        from ganger.workload.verdicts import verdicts
-
-        kept, rejected = fitting(source, cluster.executors, self.reject_unfit, cluster.classes)
-        assert isinstance(kept, FileSource)
-        tell(verdicts(kept.trace.jobs, cluster.executors, cluster.classes))
-        return kept.trace, rejected
+        if self.job_list is None:
+            return to_run(source, cluster, self.jobs, self.interarrival_s, self.seed,
+                          self.reject_unfit)  # fmt: skip
+        if self.jobs is not None or self.interarrival_s is not None:
+            raise ConfigError(
+                "--job-list says which jobs arrive when; leave out --jobs and --interarrival"
+            )
+        whole = FileSource(source.name, job_list_workload(source, self.job_list))
+        return to_run(whole, cluster, None, None, self.seed, self.reject_unfit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,6 +312,7 @@ class _Settings(TrainConfig, frozen=True, kw_only=True):
         float | tuple[float, ...] | None, optional("S [S ...]", "interarrival")
     ] = None
     move_delay_s: Annotated[float, _MoveDelay] = _DEFAULTS.move_delay_s
+    address: Annotated[str | None, optional("auto|HOST:PORT")] = None
     minutes: Annotated[float | None, optional("MIN")] = None
     decisions: Annotated[int | None, optional("N")] = None
     updates: Annotated[int | None, optional("N")] = None
@@ -874,6 +848,7 @@ def _parse(given: list[str]) -> Any:
         "evaluate": (Evaluate, tyro.MISSING_NONPROP),
         "compare": (Compare, tyro.MISSING_NONPROP),
         "report": (Report, tyro.MISSING_NONPROP),
+        "explain": (Explain, tyro.MISSING_NONPROP),
         "drift": (Drift, tyro.MISSING_NONPROP),
         "tune": (Tune, tyro.MISSING_NONPROP),
         "warmup": (Warmup, tyro.MISSING_NONPROP),

@@ -96,7 +96,7 @@ def compile_training(messages: bool = False) -> None:
     learner = Learner(config, measure_cells(config, _SOURCE))
     acted = actor.act(Parameters(learner.policy.vector(), 0))
     assert acted.outcomes, "no episode ended, so none was replayed under fair"
-    warm_up(config, actor, learner)
+    warm_up(config, actor.table, learner)
 
 
 def _policy(messages: bool, *, sample: bool) -> PolicyScheduler:

@@ -8,7 +8,8 @@ from ganger.errors import ConfigError
 from ganger.training.config import TrainConfig
 
 if TYPE_CHECKING:
-    from ganger.workload import JobSource
+    from ganger.simulator.cluster import Cluster
+    from ganger.workload import JobSource, Workload
     from ganger.workload import Split as SplitName
     from ganger.workload.classes import ExecutorClass
     from ganger.workload.verdicts import Verdict
@@ -71,6 +72,41 @@ def fitting(
         )
         source = FileSource(source.name, Workload(jobs), source.findings)
     return source, rejected
+
+
+def to_run(
+    source: "JobSource",
+    cluster: "Cluster",
+    jobs: int | None,
+    interarrival_s: float | None,
+    seed: int,
+    reject: bool,
+) -> "tuple[Workload, int]":
+    """The jobs of one simulation after the verdict on them, and how many were left out.
+
+    A file is run as it is, or its first jobs; if a time between arrivals is given, and of a source
+    without arrivals, so many jobs are drawn.
+    """
+    from ganger.workload import FileSource, Workload, random_workload
+    from ganger.workload.sources import INTERARRIVAL_S
+    from ganger.workload.verdicts import verdicts
+
+    if jobs is not None and jobs < 1:
+        raise ConfigError(f"--jobs is {jobs}; expected 1 or more")
+    if isinstance(source, FileSource):
+        if interarrival_s is None:
+            few = FileSource(source.name, Workload(source.trace.jobs[:jobs]), source.findings)
+            kept, rejected = fitting(few, cluster.executors, reject, cluster.classes)
+            assert isinstance(kept, FileSource)
+            tell(verdicts(kept.trace.jobs, cluster.executors, cluster.classes))
+            return kept.trace, rejected
+        if jobs is None:
+            raise ConfigError("--interarrival is for random jobs; say how many with --jobs")
+    between_s = INTERARRIVAL_S if interarrival_s is None else interarrival_s
+    source, _ = fitting(source, cluster.executors, reject, cluster.classes)
+    check_lists(source, "test", cluster.executors, between_s, classes=cluster.classes)
+    count = _DEFAULTS.jobs if jobs is None else jobs
+    return random_workload(source, jobs=count, interarrival_s=between_s, seed=seed), 0
 
 
 def recorded(source: "JobSource") -> "tuple[JobSource, int]":

@@ -108,7 +108,7 @@ def _propose(state, table, learned, plan, least):
 
 
 @compiled
-def _try_out(state, table, learned, most):
+def try_out(state, table, learned, most):
     """Let the policy decide until all is done. Job-seconds that took, and decisions.
 
     Infinitely many job-seconds if they are more than `most`.
@@ -148,7 +148,7 @@ def _plan(state, table, told_table, told, learned, room, rules, least, budget):
         s = plan.proposals[k].stage
         copy_state(known, trial)
         decide(trial, told_table, s + moved.stage[state.stages[s].job], plan.proposals[k].limit)
-        cost, decisions = _try_out(trial, told_table, learned, least_cost)
+        cost, decisions = try_out(trial, told_table, learned, least_cost)
         if cost < least_cost:
             best = k
             least_cost = cost

@@ -12,7 +12,7 @@ from ganger.errors import SchedulerError
 from ganger.planning.lookahead import PROPOSAL, Learned, Plan, Room, run_planned
 from ganger.policy.checkpoint import read_policy
 from ganger.policy.features import new_rows
-from ganger.policy.forward import new_scratch, weights_of
+from ganger.policy.forward import Weights, new_scratch, weights_of
 from ganger.policy.layout import limit_levels
 from ganger.schedulers import KShortest, Srpt
 from ganger.schedulers.rule import new_desk
@@ -88,22 +88,15 @@ class PlanningScheduler:
             told = self._told[table]
         known, moved = new_known(state)
         trial, _ = new_known(state)
-        jobs, stages = len(known.jobs), len(known.stages)
-        edges = int(table.stages["children"].max(initial=0)) * stages if self.messages else 1
         run_planned(
             state,
             table,
             *told,
-            Learned(
-                self._weights,
-                new_scratch(jobs, stages, int(state.jobs["stages"].max(initial=1))),
-                new_rows(1, stages, jobs, edges),
-                limit_levels(int(state.clock[0]["executors"])),
-                self.messages,
-            ),
+            learned_for(self._weights, self.messages, state, table),
             Room(
                 Plan(
-                    proposals=records(self.proposals, PROPOSAL), stage_probability=np.zeros(stages)
+                    proposals=records(self.proposals, PROPOSAL),
+                    stage_probability=np.zeros(len(known.stages)),
                 ),
                 known,
                 moved,
@@ -114,6 +107,19 @@ class PlanningScheduler:
             self.least_probability,
             self.budget,
         )
+
+
+def learned_for(weights: Weights, messages: bool, state: State, table: Table) -> Learned:
+    """A policy with room to decide in a loaded state, and in what is known of it."""
+    jobs, stages = len(state.jobs) + 1, len(state.stages) + 1  # see new_known
+    edges = int(table.stages["children"].max(initial=0)) * stages if messages else 1
+    return Learned(
+        weights,
+        new_scratch(jobs, stages, int(table.templates["stages"].max(initial=1))),
+        new_rows(1, stages, jobs, edges),
+        limit_levels(int(state.clock[0]["executors"])),
+        messages,
+    )
 
 
 def load_planner(path: str | Path) -> PlanningScheduler:

@@ -65,7 +65,7 @@ class Actor:
         self.generation = generation
         self._config = config
         self.table = table
-        count = config.environments // config.actors
+        count = config.environments // config.acting_threads
         self._largest = int(table.templates["stages"].max())
         stages = config.jobs * self._largest
         self._cells = np.arange(count) % len(config.cells)
@@ -74,7 +74,7 @@ class Actor:
         environments = records(count, ENVIRONMENT)
         for i, state in enumerate(self._states):
             environments[i]["state"] = state.address
-            stream = (generation * config.actors + index) * count + i
+            stream = (generation * config.acting_threads + index) * count + i
             environments[i]["key"] = streams.key(config.seed, streams.Stream.ACTOR, stream)
             # First episodes of all lengths, so that not all environments are young at once.
             environments[i]["next_jobs"] = max(1, config.jobs * (i + 1) // count)

@@ -10,6 +10,7 @@ EXECUTORS = 50
 """Of the cluster that is meant unless another is named."""
 DEFAULT_MINUTES = 10.0
 Part = Literal["train", "all"]
+Engine = Literal["threads", "ray"]
 LIMITS = ("minutes", "decisions", "updates", "target_ratio", "patience")
 """Settings that say when a run ends. A resumed run may have others; all else stays as it was."""
 REASONS = {
@@ -29,6 +30,8 @@ OWN_FIGURES = {
     "makespan": "makespan",
 }
 """What each objective makes small."""
+PLACES = ("engine", "address")
+"""Settings that say where the actors are; these may change, too."""
 
 
 class LearningConfig(Config, frozen=True, kw_only=True):
@@ -103,10 +106,16 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     """What to make small: mean, weighted, tail (job completion times), slowdown or makespan."""
     weights: dict[str, float] = {}  # noqa: RUF012  # msgspec copies it for every instance
     """How much the jobs of a user count in the weighted objective; of any other user, 1."""
+    engine: Engine = "threads"
+    """Where actors act: threads of this process, or ray, processes of a Ray cluster."""
+    address: str | None = None
+    """The Ray cluster to join, as auto or HOST:PORT; unless given, a local one for this run."""
     actors: int = 1
-    """Acting threads. The learner needs a core of its own."""
+    """Acting threads, or with Ray, processes. The learner needs a core of its own."""
+    threads_per_actor: int = 1
+    """Acting threads in each process of a Ray cluster."""
     environments: int = 96
-    """Simulated clusters, shared out among the actors."""
+    """Simulated clusters, shared out among the acting threads."""
     steps: int = 96
     """Decisions each environment makes between two updates."""
     minutes: float | None = None
@@ -132,7 +141,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     learning: LearningConfig = LearningConfig()
 
     def __post_init__(self) -> None:
-        for name in ("jobs", "actors", "environments", "steps"):
+        for name in ("jobs", "actors", "threads_per_actor", "environments", "steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 or more")
         for executors, interarrival_s in self.cells:
@@ -153,15 +162,24 @@ class TrainConfig(Config, frozen=True, kw_only=True):
         for user, weight in self.weights.items():
             if not 0 < weight < float("inf"):
                 raise ConfigError(f"weights: {user} has {weight}; expected more than 0")
-        if self.environments % self.actors:
+        if self.engine not in get_args(Engine):
+            raise ConfigError(f"engine is {self.engine!r}; there are {', '.join(get_args(Engine))}")
+        if self.engine == "threads":
+            if self.threads_per_actor != 1:
+                raise ConfigError("threads_per_actor is for engine ray; here each actor is one")
+            if self.address is not None:
+                raise ConfigError("address names a Ray cluster; it needs engine ray")
+        elif self.sync:
+            raise ConfigError("a synchronous run takes turns in one process; engine ray does not")
+        if self.environments % self.acting_threads:
             raise ConfigError(
                 f"{self.environments} environments cannot be shared out evenly among "
-                f"{self.actors} actors; choose a multiple"
+                f"{self.acting_threads} acting threads; choose a multiple"
             )
-        if len(self.cells) > self.environments // self.actors:
+        if len(self.cells) > self.environments // self.acting_threads:
             raise ConfigError(
-                f"{len(self.cells)} combinations of executors and interarrival_s, but an actor has "
-                f"{self.environments // self.actors} environments; each needs at least one"
+                f"{len(self.cells)} combinations of executors and interarrival_s, but a thread has "
+                f"{self.environments // self.acting_threads} environments; each needs at least one"
             )
         for name in ("minutes", "target_ratio"):
             value = getattr(self, name)
@@ -183,6 +201,11 @@ class TrainConfig(Config, frozen=True, kw_only=True):
             )
         if self.seed < 0:
             raise ConfigError(f"seed is {self.seed}; expected 0 or more")
+
+    @property
+    def acting_threads(self) -> int:
+        """Of all actors together; each has a share of the environments."""
+        return self.actors * self.threads_per_actor
 
     @property
     def time_limit_s(self) -> float:

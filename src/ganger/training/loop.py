@@ -19,10 +19,11 @@ import torch
 
 from ganger.errors import ConfigError, GangerError
 from ganger.policy.checkpoint import fingerprint
+from ganger.simulator.table import Table
 from ganger.training.actor import ActedTrajectory, Actor, run_actor
 from ganger.training.cells import measure_cells
 from ganger.training.config import TrainConfig
-from ganger.training.exchange import Parameters
+from ganger.training.exchange import Parameters, TrajectorySource
 from ganger.training.exchange.local import ParameterStore, TrajectoryQueue
 from ganger.training.exchange.turns import Turns
 from ganger.training.learner import Learner, NonFiniteError, keep_freed_memory
@@ -109,7 +110,8 @@ def train(
             run, checkpoint = RunDirectory.resume(run_path)
             ending.callback(run.close)
             position, generation = restored(config, learner, checkpoint, run.best_checkpoint())
-        actors = [Actor(config, table, index, generation) for index in range(config.actors)]
+        here = config.actors if config.engine == "threads" else 0
+        actors = [Actor(config, table, index, generation) for index in range(here)]
         if resume:
             if config.sync:
                 for actor in actors:
@@ -119,35 +121,62 @@ def train(
             run = RunDirectory.create(run_path, config=config, seed=config.seed)
             ending.callback(run.close)
         store = ParameterStore(learner.policy.vector(), version=position.updates)
-        # One trajectory of each actor may wait: the learner always has work, lag stays near one.
-        exchange: TrajectoryQueue | Turns = (
-            Turns([actor.act for actor in actors], store.newest)
-            if config.sync
-            else TrajectoryQueue(config.actors, store)
-        )
+        try:
+            warm_up(config, table, learner)
+            exchange = ending.enter_context(_exchange(config, table, store, actors, generation))
+        except GangerError as error:
+            _failed(run, error, position.updates)
+            raise
         loop = _Loop(config, run, learner, store, exchange, actors, position, generation)
         ending.callback(loop.close)
         try:
-            warm_up(config, actors[0], learner)
             if config.validate_every_s:
                 loop.validator = Validator(config, source, stop.is_set)
                 loop.validator.warm_up(store.newest().vector)
             with _acting(actors, store, exchange):
                 reason = loop.run_until(stop, progress)
-        except NonFiniteError as error:
-            np.savez(run.path / "failed_batch.npz", **error.tensors)  # type: ignore[arg-type]
-            run.stop(f"failed: {error}", step=loop.position.updates)
-            raise
         except GangerError as error:
-            run.stop(f"failed: {error}", step=loop.position.updates)
+            _failed(run, error, loop.position.updates)
             raise
     ended = loop.position
     return Outcome(reason, ended.updates, ended.decisions, run.path, ended.best_ratio)
 
 
+def _failed(run: RunDirectory, error: GangerError, updates: int) -> None:
+    """Leave the reason on disk, and the batch if one was to blame."""
+    if isinstance(error, NonFiniteError):
+        np.savez(run.path / "failed_batch.npz", **error.tensors)  # type: ignore[arg-type]
+    run.stop(f"failed: {error}", step=updates)
+
+
+@contextmanager
+def _exchange(
+    config: TrainConfig,
+    table: Table,
+    store: ParameterStore,
+    actors: list[Actor],
+    generation: int,
+) -> Iterator[TrajectorySource]:
+    """Where the learner gets trajectories from."""
+    if config.sync:
+        yield Turns([actor.act for actor in actors], store.newest)
+    elif config.engine == "threads":
+        # One trajectory of each actor may wait: the learner always has work, lag stays near one.
+        yield TrajectoryQueue(config.actors, store)
+    else:
+        from ganger.training.exchange.ray import RayExchange, cluster
+
+        with cluster(config):
+            exchange = RayExchange(config, table, store, generation)
+            try:
+                yield exchange
+            finally:
+                exchange.close()
+
+
 @contextmanager
 def _acting(
-    actors: list[Actor], store: ParameterStore, exchange: TrajectoryQueue | Turns
+    actors: list[Actor], store: ParameterStore, exchange: TrajectorySource
 ) -> Iterator[None]:
     """A thread for each actor, unless they act in turn with the learner."""
     threads = []
@@ -167,10 +196,12 @@ def _acting(
                 thread.join()
 
 
-def warm_up(config: TrainConfig, actor: Actor, learner: Learner) -> None:
+def warm_up(config: TrainConfig, table: Table, learner: Learner) -> None:
     """Compile before any clock starts and before any thread does, then forget what was acted."""
-    few = msgspec.structs.replace(config, environments=2 * len(config.cells), actors=1, steps=4)
-    short = Actor(few, actor.table, 0)
+    few = msgspec.structs.replace(
+        config, environments=2 * len(config.cells), actors=1, threads_per_actor=1, steps=4
+    )
+    short = Actor(few, table, 0)
     acted = short.act(Parameters(learner.policy.vector(), 0))
     trial = Learner(config, learner.cells, learner.policy.vector())
     trial.update([acted.samples], 0.0)
@@ -193,7 +224,7 @@ class _Loop:
         run: RunDirectory,
         learner: Learner,
         store: ParameterStore,
-        exchange: TrajectoryQueue | Turns,
+        exchange: TrajectorySource,
         actors: list[Actor],
         position: Position,
         generation: int,
@@ -255,8 +286,8 @@ class _Loop:
     def _collect(self, stop: threading.Event) -> list[Any]:
         """One trajectory for each actor's share of the environments, in order of arrival."""
         collected: list[Any] = []
-        while len(collected) < self._config.actors and not stop.is_set():
-            wanted = self._config.actors - len(collected)
+        while len(collected) < self._config.acting_threads and not stop.is_set():
+            wanted = self._config.acting_threads - len(collected)
             collected += self._exchange.get(wanted, timeout_s=_LOOK_UP_S)
         return collected
 
@@ -273,6 +304,8 @@ class _Loop:
         session_s = self.position.elapsed_s - self._before.elapsed_s
         decisions = self._config.environments * self._config.steps
         waiting = self._exchange.waiting()
+        # A resumed run's actors must have random streams that no actor of this one had.
+        self._generation = max(self._generation, *(t.header.generation for t in trajectories))
         for one in acted:
             for outcome in one.outcomes:
                 self._recent.append((outcome.mean_jct_s, outcome.fair_mean_jct_s, outcome.ratio))
@@ -284,14 +317,18 @@ class _Loop:
             "acting_decisions_per_s": decisions / max(sum(one.seconds for one in acted), 1e-9),
             "learning_decisions_per_s": decisions / metrics["update_s"],
             "learner_idle_share": waiting.learner_s / session_s,
-            "actor_idle_share": sum(waiting.actors_s.values()) / session_s / self._config.actors,
+            "actor_idle_share": sum(waiting.actors_s.values())
+            / session_s
+            / self._config.acting_threads,
             "lag_mean": float(np.mean(lags)),
+            "lag_p95": float(np.percentile(lags, 95)),
             "lag_max": max(lags),
             "queue_depth": self._exchange.depth,
             "recent_jct_s": float(mine.mean()) if len(mine) else None,
             "recent_fair_jct_s": float(fair.mean()) if len(fair) else None,
             "recent_ratio": float(ratio.mean()) if len(ratio) else None,
         }
+        metrics |= self._exchange.counts()
 
     def _shown(self) -> dict[str, Any]:
         """What the progress shows beside an update's metrics."""

@@ -9,7 +9,7 @@ from ganger.errors import CheckpointError, ConfigError
 from ganger.policy.checkpoint import Checkpoint, fingerprint, read_checkpoint, read_policy
 from ganger.policy.layout import critic_size
 from ganger.training.actor import Actor
-from ganger.training.config import LIMITS, TrainConfig
+from ganger.training.config import LIMITS, PLACES, TrainConfig
 from ganger.training.learner import Learner
 from ganger.training.stopping import Position
 
@@ -22,12 +22,12 @@ def refuse_changed(config: TrainConfig, before: TrainConfig, path: Path) -> None
     changed = [
         f"{name} is {value}, was {old[name]}"
         for name, value in new.items()
-        if value != old[name] and name not in LIMITS
+        if value != old[name] and name not in LIMITS + PLACES
     ]
     if changed:
         raise ConfigError(
             f"{path}: cannot be resumed with other settings ({'; '.join(changed)}); "
-            f"only {', '.join(LIMITS)} may change"
+            f"only {', '.join(LIMITS + PLACES)} may change"
         )
 
 

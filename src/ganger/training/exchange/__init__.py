@@ -1,7 +1,7 @@
 """What passes between actors and the learner: trajectories one way, parameters the other.
 
 The acting and the learning loop see only these protocols, so they are the same whether the other
-side is a thread (`local`) or another machine. One object may fill several of them.
+side is a thread (`local`) or another machine (`ray`). One object may fill several of them.
 """
 
 from typing import NamedTuple, Protocol
@@ -105,8 +105,15 @@ class TrajectorySource(Protocol):
             TrainingError: if an actor died; its exception is the cause.
         """
 
+    @property
+    def depth(self) -> int:
+        """How many trajectories wait for the learner."""
+
     def waiting(self) -> Waiting:
         """How long each side has waited for the other."""
+
+    def counts(self) -> dict[str, int]:
+        """What else this exchange counts, by name, for the metrics."""
 
     def close(self) -> None:
         """End the run: whoever waits, on either side, stops waiting."""

@@ -9,8 +9,6 @@ from ganger.training.exchange import Header, Parameters, Trajectory, TrajectoryS
 class Turns(TrajectorySource):
     """Whoever asks for trajectories makes them act: no queue, no threads, no lag."""
 
-    depth = 0
-
     def __init__(
         self, actors: list[Callable[[Parameters], object]], newest: Callable[[], Parameters]
     ) -> None:
@@ -36,6 +34,15 @@ class Turns(TrajectorySource):
     def waiting(self) -> Waiting:
         """The learner's turns of waiting; the actors' are its turns of learning."""
         return Waiting({}, self._learner_s)
+
+    @property
+    def depth(self) -> int:
+        """Nothing waits."""
+        return 0
+
+    def counts(self) -> dict[str, int]:
+        """It drops nothing and restarts nobody."""
+        return {}
 
     def close(self) -> None:
         """Nobody waits."""
