@@ -11,7 +11,8 @@
   const tip = document.getElementById("gantt-tip");
   const range = document.getElementById("gantt-range");
   const view = { from: 0, to: horizon_s };
-  let chosen = null; // { chart, bar, task }
+  let chosen = null; // { chart, bar, task, pointed: with the mouse }
+  const mouse = { x: 0, y: 0, moved: false };
   let onPaper = false;
   let waiting = false;
 
@@ -151,7 +152,7 @@
   // Say what a bar is; near a point of the screen, or beside the bar.
   const choose = (k, bar, task, x, y) => {
     const chart = charts[k].ready;
-    chosen = { chart: k, bar, task };
+    chosen = { chart: k, bar, task, pointed: x !== undefined };
     redraw();
     let start = chart.start[bar], length = chart.length[bar], what = `${chart.count[bar]} tasks`;
     if (chart.durations && task !== null) {
@@ -240,6 +241,8 @@
         show(held.from + by, held.to + by);
         return;
       }
+      // A page that scrolls under a mouse at rest must not undo what the keyboard chose.
+      if (!mouse.moved && chosen && !chosen.pointed) return;
       const { bar, task } = under(chart, event);
       if (bar < 0) letGo();
       else choose(k, bar, task, event.clientX, event.clientY);
@@ -247,7 +250,9 @@
     for (const end of ["pointerup", "pointercancel"]) {
       canvas.addEventListener(end, () => { held = null; });
     }
-    canvas.addEventListener("pointerleave", letGo);
+    canvas.addEventListener("pointerleave", () => {
+      if (chosen && chosen.pointed) letGo();
+    });
     canvas.addEventListener("blur", letGo);
     canvas.addEventListener("focus", () => {
       if (canvas.matches(":focus-visible")) step(k, "");
@@ -270,6 +275,10 @@
 
   const begin = async () => {
     for (const [k, chart] of charts.entries()) chart.ready = await unpack(chart, k);
+    window.addEventListener("pointermove", (event) => {
+      mouse.moved = event.screenX !== mouse.x || event.screenY !== mouse.y;
+      [mouse.x, mouse.y] = [event.screenX, event.screenY];
+    }, { capture: true });
     charts.forEach((chart, k) => listen(chart.ready, k));
     for (const button of document.querySelectorAll("button[data-do]")) {
       button.addEventListener("click", doing[button.dataset.do]);
