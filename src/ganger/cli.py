@@ -28,6 +28,7 @@ from tyro.conf import arg, subcommand
 import ganger
 from ganger.commands.compare import Compare
 from ganger.commands.explain import Explain
+from ganger.commands.report import Report
 from ganger.commands.terminal import (
     Progress,
     count,
@@ -50,7 +51,7 @@ from ganger.commands.workloads import (
 from ganger.config import read_toml
 from ganger.errors import ConfigError, GangerError, MissingExtraError
 from ganger.serving.commands import Drive, Promote, Serve
-from ganger.training.config import EXECUTORS, TrainConfig
+from ganger.training.config import EXECUTORS, OWN_FIGURES, REASONS, TrainConfig
 
 if TYPE_CHECKING:
     from ganger.evaluation import Row
@@ -330,14 +331,6 @@ class _Settings(TrainConfig, frozen=True, kw_only=True):
 
 
 _SETTINGS = _Settings()
-_REASONS = {
-    "time": "the time is up",
-    "decisions": "that is as many decisions as wanted",
-    "updates": "that is as many updates as wanted",
-    "target": "the target ratio is reached",
-    "plateau": "validation has not improved for as long as it had patience",
-    "stopped": "stopped as asked",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -404,12 +397,12 @@ class Train:
         validation = (
             ""
             if outcome.best_ratio is None
-            else f"Best:  {_OWN_FIGURES[settings.objective]} {outcome.best_ratio:.3f} of fair's "
+            else f"Best:  {OWN_FIGURES[settings.objective]} {outcome.best_ratio:.3f} of fair's "
             "in validation; `evaluate` takes that checkpoint\n"
         )
         print(
             f"{outcome.updates} updates from {outcome.decisions:,} decisions; "
-            f"{_REASONS.get(outcome.reason, outcome.reason)}.\n"
+            f"{REASONS.get(outcome.reason, outcome.reason)}.\n"
             f"Run:   {outcome.run}\n"
             f"{validation}"
             f"Next:  ganger evaluate {shlex.quote(str(outcome.run))}"
@@ -854,6 +847,7 @@ def _parse(given: list[str]) -> Any:
         "train": (Train, _train_defaults(given) or tyro.MISSING_NONPROP),
         "evaluate": (Evaluate, tyro.MISSING_NONPROP),
         "compare": (Compare, tyro.MISSING_NONPROP),
+        "report": (Report, tyro.MISSING_NONPROP),
         "explain": (Explain, tyro.MISSING_NONPROP),
         "drift": (Drift, tyro.MISSING_NONPROP),
         "tune": (Tune, tyro.MISSING_NONPROP),
@@ -1101,15 +1095,6 @@ def _write_timeline(path: Path, workload: "Workload", result: "Result") -> None:
         raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-_OWN_FIGURES = {
-    "mean": "mean JCT",
-    "weighted": "weighted mean JCT",
-    "slowdown": "mean slowdown",
-    "tail": "root mean square JCT",
-    "makespan": "makespan",
-}
-
-
 def _limits(settings: TrainConfig) -> str:
     """When a run will end, in words."""
     minutes = settings.time_limit_s / 60
@@ -1126,7 +1111,7 @@ def _limits(settings: TrainConfig) -> str:
 
 
 def _training_line(metrics: dict[str, Any], objective: str) -> str:
-    ratio, figure = metrics["recent_ratio"], _OWN_FIGURES[objective]
+    ratio, figure = metrics["recent_ratio"], OWN_FIGURES[objective]
     validation = (
         ()
         if metrics["validation_ratio"] is None

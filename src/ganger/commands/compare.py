@@ -1,6 +1,7 @@
 """`ganger compare`: schedulers side by side, and everything about it in a directory."""
 
 import hashlib
+import importlib.util
 import sys
 import time
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from ganger.commands.workloads import (
     recorded,
     say_which,
 )
-from ganger.errors import ConfigError
+from ganger.errors import ConfigError, MissingExtraError
 from ganger.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Compare:
     """Run schedulers side by side over many windows or job lists, and keep every job of it.
 
     DIR gets jobs.parquet and jobs.csv, a row for each job under each scheduler, and summary.json,
-    which is computed from them. Stopped, the same command goes on where it was.
+    which is computed from them; tasks.parquet has every task of one window. Stopped, the same
+    command goes on where it was.
     """
 
     runs: Annotated[
@@ -83,6 +85,8 @@ class Compare:
     """What runs today: how many executors give its mean JCT under each other scheduler?"""
     cost_per_executor_hour: Annotated[float | None, optional("MONEY")] = None
     """Says what that saves."""
+    report: bool = False
+    """Also write DIR/report.html, as `ganger report DIR` does."""
     json: bool = False
     """Print summary.json instead of tables."""
 
@@ -99,6 +103,8 @@ class Compare:
             raise ConfigError("--capacity is about the workload's own load; leave out --load-sweep")
         if self.cost_per_executor_hour is not None and self.capacity is None:
             raise ConfigError("--cost-per-executor-hour goes with --capacity, today's scheduler")
+        if self.report and importlib.util.find_spec("matplotlib") is None:
+            raise MissingExtraError("--report", "report")
         if self.episodes < 1:
             raise ConfigError(f"--episodes {self.episodes}: expected 1 or more")
         policies = [read_policy(path) for path in self.runs]
@@ -132,12 +138,19 @@ class Compare:
         with Progress("comparing") as bar:
             parts = plan.run(results, bar)
         table = results.finish(parts)
+        results.keep_tasks(plan.tasks())
         capacity = None
         if self.capacity is not None:
             with Progress("sizing the cluster") as bar:
                 capacity = plan.capacity(self.capacity, self.cost_per_executor_hour, bar)
         summary = summarise(table, settings, capacity)
         results.keep_summary(summary)
+        if self.report:
+            from ganger.report import write_report
+
+            with Progress("drawing") as bar:
+                written = write_report(str(self.out), progress=lambda what: bar.update(0, 1, what))
+            print(f"ganger: the page is {written.out}, {written.size}", file=sys.stderr)
         if self.json:
             import msgspec
 
@@ -232,8 +245,7 @@ class _Plan:
         from ganger.evaluation.job_rows import Part, columns
 
         parts = []
-        of_settings = [(n, load) for n in self.settings["executors"]
-                       for load in self.settings["loads"]]  # fmt: skip
+        of_settings = self._of_settings
         began, run_here, done = time.monotonic(), 0, 0
         total = len(of_settings) * len(self.contenders) * self.settings["episodes"]
         for executors, load_ in of_settings:
@@ -255,6 +267,18 @@ class _Plan:
                     note = f"{done} of {total} windows, {left_s:,.0f} s left"
                     bar.update(done, total, note)
         return parts
+
+    def tasks(self) -> dict[str, Any]:
+        """What ran when in the first window, on the cluster and under the load that are shown."""
+        from ganger.evaluation.timeline import shown_setting, timeline
+
+        executors, load = shown_setting(self._of_settings)
+        lists = self.lists(executors, load)
+        return timeline(lists, self.contenders, executors, load)
+
+    @property
+    def _of_settings(self) -> list[tuple[int, float | None]]:
+        return [(n, load) for n in self.settings["executors"] for load in self.settings["loads"]]
 
     def capacity(self, today: str, cost: float | None, bar: Progress) -> list[dict[str, Any]]:
         """The cluster that each scheduler needs for today's mean JCT."""

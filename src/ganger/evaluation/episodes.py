@@ -173,10 +173,10 @@ class JobLists:
             return ()
         return self._log[self._starts[index] : self._starts[index] + self.jobs]
 
-    def new_state(self) -> State:
-        """A state with room for any of the lists."""
+    def new_state(self, timeline: int = 0) -> State:
+        """A state with room for any of the lists, and for records of so many tasks."""
         stages = self.jobs * int(self.table.templates["stages"].max())
-        return new_state(self.jobs, stages, self.cluster.executors)
+        return new_state(self.jobs, stages, self.cluster.executors, timeline)
 
     def jct_s(self, state: State, scheduler: CompiledScheduler, index: int) -> NDArray[np.float64]:
         """Each job's completion time in list `index` under the scheduler."""

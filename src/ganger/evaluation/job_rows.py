@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SETTINGS, SUMMARY = "settings.json", "summary.json"
 JOBS_PARQUET, JOBS_CSV = "jobs.parquet", "jobs.csv"
+TASKS_PARQUET = "tasks.parquet"
 _PARTS = "parts"
 
 
@@ -147,6 +148,12 @@ class Results:
         csv.write_csv(table, self.path / JOBS_CSV)
         return table
 
+    def keep_tasks(self, rows: dict[str, Any]) -> None:
+        """Write what ran when in the window that is shown; see `timeline`."""
+        from pyarrow import parquet
+
+        parquet.write_table(_table(rows), self.path / TASKS_PARQUET, compression="zstd")
+
     def keep_summary(self, summary: msgspec.Struct) -> None:
         encoded = msgspec.json.format(msgspec.json.encode(summary), indent=2)
         (self.path / SUMMARY).write_bytes(encoded)
@@ -173,6 +180,7 @@ def _table(rows: dict[str, Any]) -> "Table":
 
     text = {"job_id", "workload_name", "final_state", "scheduler", "mode", "user"}
     whole = {"success", "window", "executors", "requested_number_of_resources"}
+    whole |= {"stage", "task", "executor"}
     kind = {name: pa.string() for name in text} | {name: pa.int64() for name in whole}
     return pa.table(
         {

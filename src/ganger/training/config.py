@@ -14,6 +14,23 @@ Engine = Literal["threads", "ray"]
 Device = Literal["cpu", "cuda"]
 LIMITS = ("minutes", "decisions", "updates", "target_ratio", "patience")
 """Settings that say when a run ends. A resumed run may have others; all else stays as it was."""
+REASONS = {
+    "time": "the time is up",
+    "decisions": "that is as many decisions as wanted",
+    "updates": "that is as many updates as wanted",
+    "target": "the target ratio is reached",
+    "plateau": "validation has not improved for as long as it had patience",
+    "stopped": "stopped as asked",
+}
+"""Why a run ended, in words."""
+OWN_FIGURES = {
+    "mean": "mean JCT",
+    "weighted": "weighted mean JCT",
+    "slowdown": "mean slowdown",
+    "tail": "root mean square JCT",
+    "makespan": "makespan",
+}
+"""What each objective makes small."""
 PLACES = ("engine", "address", "device")
 """Settings that say where a run acts and learns; these may change, too."""
 

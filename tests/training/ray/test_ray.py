@@ -2,21 +2,17 @@
 
 import hashlib
 import os
-import shutil
 import signal
-import tempfile
-import threading
 import time
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 import msgspec
 import numpy as np
-import psutil
 import pytest
 import toys
+from ray_processes import SOON_S, Family, eventually, short_temporary_directory
 
-from ganger.errors import ConfigError, TrainingError
+from ganger.errors import TrainingError
 from ganger.policy.layout import vector_size
 from ganger.training import engines, loop
 from ganger.training.exchange import Header, Parameters
@@ -25,7 +21,6 @@ from ganger.training.run_directory import RunDirectory
 
 ray = pytest.importorskip("ray", reason="needs ganger[ray]")
 
-from ray.cluster_utils import Cluster  # noqa: E402
 
 from ganger.training.exchange import ray as on_ray  # noqa: E402  # needs Ray
 from ganger.training.exchange.packing import pack, unpack  # noqa: E402
@@ -35,7 +30,6 @@ pytestmark = [
     # Ray's own: sockets and files that its processes leave to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning"),
 ]
-SOON_S = 60.0
 
 
 def vector():
@@ -62,57 +56,6 @@ def exchange(config, process=on_ray.ActingProcess):
         opened.close()
 
 
-class Family:
-    """All processes that this one started, and those that these did; dead ones are forgotten.
-
-    Not by name: other tests may have a Ray of their own at the same time.
-    """
-
-    def __init__(self):
-        self._before = set(psutil.Process().children(recursive=True))
-        self._seen = set()
-
-    def look(self):
-        """Remember who is there: an orphan would not be found later."""
-        self._seen |= set(psutil.Process().children(recursive=True)) - self._before
-
-    def left(self):
-        self.look()
-        return [p for p in self._seen if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-
-    def is_gone(self):
-        with suppress(psutil.NoSuchProcess):
-            return bool(self._seen) and not self.left()
-        return False
-
-
-@contextmanager
-def short_temporary_directory():
-    """Temporary files go to a new place while this lasts, and must be gone at the end.
-
-    Ray's sockets need shorter names than in pytest's own.
-    """
-    before, tempfile.tempdir = tempfile.tempdir, None
-    directory = tempfile.mkdtemp(prefix="ganger-test-")
-    tempfile.tempdir = directory
-    try:
-        yield Path(directory)
-        # Torch leaves an empty directory of its compiler's.
-        assert [p.name for p in Path(directory).iterdir() if "torch" not in p.name] == []
-    finally:
-        tempfile.tempdir = before
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def eventually(condition):
-    deadline = time.monotonic() + SOON_S
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def take(opened, count):
     taken = []
     deadline = time.monotonic() + SOON_S
@@ -125,72 +68,6 @@ def take(opened, count):
 def fingerprint(run):
     tensors = RunDirectory.open(run).latest_checkpoint().tensors
     return {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in tensors.items()}
-
-
-def test_an_address_where_nobody_answers_is_one_clear_line():
-    config = toys.config(engine="ray", address="auto")
-    with pytest.raises(ConfigError, match="no Ray cluster at auto"), on_ray.cluster(config):
-        pass
-
-
-def test_a_cluster_of_two_nodes_loses_one_and_training_finishes(tmp_path):
-    family = Family()
-    directory = tempfile.mkdtemp(prefix="ganger-ray-test-")
-    node = {
-        "num_cpus": 2,
-        "object_store_memory": 2**27,
-        "include_dashboard": False,
-        "temp_dir": directory,
-    }
-    nodes = Cluster(initialize_head=True, head_node_args=node)
-    try:
-        del node["include_dashboard"]
-        second = nodes.add_node(**node)
-        second_id = second.node_id
-        config = toys.config(
-            workload=toys.write_toy_workload(tmp_path / "toy.jobs.jsonl"),
-            engine="ray",
-            address=nodes.address,
-            actors=2,
-            minutes=SOON_S / 60,
-        )
-        places, stop = [], threading.Event()
-        original = on_ray.RayExchange._begin
-
-        def begin(self, slot):
-            original(self, slot)
-            if slot.process is not None:
-                places.append((slot.index, slot.generation, slot.process.node == second_id))
-
-        killed_at = []
-
-        def progress(metrics):
-            if not killed_at and metrics["actors_acting"] == 2:
-                family.look()
-                nodes.remove_node(second, allow_graceful=False)
-                killed_at.append(metrics["decisions"])
-            elif killed_at and metrics["actors_acting"] == 2 and metrics["actor_restarts"]:
-                stop.set()
-
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(on_ray.RayExchange, "_begin", begin)
-            outcome = loop.train(config, tmp_path / "run", progress=progress, stop=stop)
-    finally:
-        family.look()
-        nodes.shutdown()
-        shutil.rmtree(directory, ignore_errors=True)
-    assert outcome.reason == "stopped"
-    assert outcome.decisions > killed_at[0]
-    lost = [index for index, generation, on_second in places if on_second and not generation]
-    assert len(lost) == 1, "one process was on each node"
-    anew = [place for place in places if place[1]]
-    # Of generation 2 if Ray first placed it on the dead node again.
-    assert [(index, on_second) for index, _, on_second in anew] == [(lost[0], False)]
-    records = [r for r in RunDirectory.open(tmp_path / "run").metrics() if "kl" in r]
-    assert [r["step"] for r in records] == list(range(1, outcome.updates + 1))
-    assert all(r["dropped_damaged"] == 0 for r in records)
-    assert not ray.is_initialized()
-    assert eventually(family.is_gone), family.left()
 
 
 def test_one_recorded_stream_teaches_the_same_through_threads_and_through_ray(
@@ -312,34 +189,3 @@ def test_a_process_that_always_dies_ends_the_run_with_the_real_traceback(local_r
     ):
         take(opened, 1)
     assert 'raise ZeroDivisionError("the actor is broken")' in str(raised.value)
-
-
-def test_two_learners_on_ray_have_actors_of_their_own_and_survive_a_death(tmp_path):
-    family = Family()
-    config = toys.config(
-        workload=toys.write_toy_workload(tmp_path / "toy.jobs.jsonl"),
-        engine="ray",
-        actors=2,
-        learners=2,
-        minutes=SOON_S / 60,
-    )
-    stop, seen, killed = threading.Event(), [], []
-
-    def progress(metrics):
-        seen.append(metrics)
-        if len(seen) == 4:
-            family.look()
-            killed.extend(p for p in family.left() if "_Following" in " ".join(p.cmdline()))
-            for process in killed:
-                process.kill()
-        if len(seen) == 10:
-            family.look()
-            stop.set()
-
-    with short_temporary_directory():
-        outcome = loop.train(config, tmp_path / "run", progress=progress, stop=stop)
-        assert eventually(family.is_gone), family.left()
-    assert len(killed) == 1
-    assert outcome.reason == "stopped"
-    assert seen[-1]["learner_restarts"] == 1
-    assert seen[-1]["decisions"] == 10 * config.environments * config.steps
