@@ -9,6 +9,7 @@ arXiv:2110.00641). Discount and lambda run in continuous time, exp(-dt / tau).
 
 import contextlib
 import ctypes
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -35,9 +36,12 @@ from ganger.training.group import Alone, Group, agreed
 from ganger.training.samples import ActorTrajectory, Samples
 from ganger.training.vtrace import vtrace
 
+_log = logging.getLogger(__name__)
+
 _NORMALISER_DECAY = 0.9
 _SMALLEST_SCALE = 1e-3
 _LOSSES = 4  # policy, value, entropy, KL
+UNDONE_IN_A_ROW = 5
 _FIRST_UPDATE = 3  # random streams before it initialise networks
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 
@@ -101,6 +105,7 @@ class Learner:
             [self._parameters], lr=self.config.learning_rate, fused=True
         )
         self._value_mean, self._value_square, self._updates = 0.0, 0.0, 0
+        self._undone = 0  # the last updates, in a row
 
     @property
     def updates(self) -> int:
@@ -118,10 +123,16 @@ class Learner:
             What happened, by name. Losses are the group's; importance weights, explained variance
             and cost rate are of its own decisions.
 
+        An update in which something is not finite is undone: the parameters are those before it,
+        and `undone` is 1. That is one in thousands, where a policy that is nearly sure of all it
+        does meets a decision that it deemed impossible.
+
         Raises:
-            NonFiniteError: if a loss is not finite; the parameters are then unusable.
+            NonFiniteError: if what is to be learned is not finite, or after too many updates in a
+                row that were undone; the parameters are then unusable.
             GroupError: if another learner is gone; likewise.
         """
+        before = self.state()
         begin = time.perf_counter()
         config = self.config
         learning_rate = _geometric(config.learning_rate, config.final_learning_rate, progress)
@@ -141,10 +152,11 @@ class Learner:
         goal = ((targets - self.critic.mean) / self.critic.scale).numpy()
         start = np.ascontiguousarray(start).reshape(-1)
 
+        self._check_wanted(samples, advantage, goal)
         made, group = samples.made, self.group
         sums = np.zeros(_LOSSES + 1)
         steps = 0
-        stopped_early = False
+        stopped_early = undone = False
         # Each update has a stream of its own: a resumed run draws the same, and stores nothing.
         rng = streams.rng(self._seed, streams.Stream.LEARNER, _FIRST_UPDATE + self._updates)
         for _ in range(config.epochs):
@@ -159,20 +171,28 @@ class Learner:
                 norm = torch.nn.utils.clip_grad_norm_([self._parameters], config.gradient_clip)
                 losses = np.append(losses, float(norm))
                 if not np.isfinite(losses).all():
-                    raise self._not_finite(losses, samples, made[part])
+                    undone = True
+                    break
                 self.optimiser.step()
                 sums += losses
                 steps += 1
-            if sums[3] / steps > config.kl_limit:
+            if undone or sums[3] / steps > config.kl_limit:
                 stopped_early = True
                 break
-        self._updates += 1
+        updates = self._updates + 1
+        self._undone = self._undone + 1 if undone else 0
+        if self._undone > UNDONE_IN_A_ROW:
+            raise self._not_finite(losses, samples, made[part])
+        if undone:
+            _log.warning("update %d was undone: gradient or loss not finite", updates)
+            self.restore(before)
+        self._updates = updates
         if not agreed(group, self._parameters.detach().numpy()):
             raise TrainingError(
                 f"the learners' parameters differ after {self._updates} updates; they must run the "
                 "same versions on machines of one kind"
             )
-        policy_loss, value_loss, entropy, kl, gradient = sums / steps
+        policy_loss, value_loss, entropy, kl, gradient = sums / max(steps, 1)
         rho = log_rho.exp()
         return {
             "policy_loss": policy_loss,
@@ -186,6 +206,7 @@ class Learner:
             "learning_rate": learning_rate,
             "entropy_weight": entropy_weight,
             "stopped_early": float(stopped_early),
+            "undone": float(undone),
             "cost_rate": float(samples.cost.sum() / max(samples.elapsed_s.sum(), 1e-9)),
             "update_s": time.perf_counter() - begin,
         }
@@ -292,6 +313,17 @@ class Learner:
         squares = np.array([((own - mean) ** 2).sum(dtype=np.float64)])
         self.group.add_up(squares)
         return float(mean), float(squares[0] / max(count, 1))
+
+    def _check_wanted(
+        self, samples: Samples, advantage: NDArray[np.float32], goal: NDArray[np.float32]
+    ) -> None:
+        """All learners look, so that none waits for one that gave up."""
+        bad = ~(np.isfinite(advantage) & np.isfinite(goal))
+        found = np.array([float(bad.any())])
+        self.group.largest(found)
+        if found[0]:
+            at = np.flatnonzero(bad)[:1] if bad.any() else np.zeros(1, np.int64)
+            raise self._not_finite(np.full(_LOSSES + 1, np.nan), samples, samples.made[at])
 
     def _not_finite(
         self, losses: NDArray[np.float64], samples: Samples, index: NDArray[np.int64]
