@@ -6,6 +6,7 @@ All on a local Ray of this machine, so what is measured is Ray's own overhead an
 """
 
 import argparse
+import multiprocessing
 import os
 import signal
 import statistics
@@ -18,19 +19,24 @@ import numpy as np
 import ray
 
 from ganger.evaluation.episodes import usable_cores
-from ganger.policy.layout import aligned_zeros, vector_size
+from ganger.policy.layout import aligned_zeros, critic_size, vector_size
 from ganger.training.actor import Actor
+from ganger.training.cells import measure_cells
 from ganger.training.config import TrainConfig
 from ganger.training.exchange import Header, Parameters
 from ganger.training.exchange.local import ParameterStore
 from ganger.training.exchange.packing import pack, unpack
 from ganger.training.exchange.ray import RayExchange, cluster
+from ganger.training.group import Together, meet, meeting_place, stay_on_this_machine
+from ganger.training.learner import Learner
 from ganger.training.loop import train
 from ganger.training.objective import training_table
+from ganger.training.samples import Samples
 from ganger.warmup import compile_training
 from ganger.workload import load_source
 
 PER_THREAD = 48  # environments
+GRADIENT = vector_size(False) + critic_size()
 
 
 def settings(workload: str, seconds: float, **more: Any) -> TrainConfig:
@@ -165,6 +171,56 @@ def broadcast(processes: list[int], sizes: list[int]) -> None:
             ray.kill(one)
 
 
+def learning(config: TrainConfig, cores: int) -> None:
+    """One learner's decisions a second, by cores."""
+    source = load_source(config.workload)
+    actor = Actor(config, training_table(config, source), 0)
+    for _ in range(4):
+        acted = actor.act(Parameters(vector(), 0))
+    print("\nlearning")
+    for threads in sorted({1, cores}):
+        learner = Learner(config, measure_cells(config, source), threads=threads)
+        seconds = median_s(lambda learner=learner: learner.update([acted.samples], 0.5), 9)  # type: ignore[misc]
+        print(f"{threads} threads    {config.steps * PER_THREAD / seconds:12,.0f} decisions/s")
+        learner.close()
+    samples = Samples([acted.samples])
+    part = np.random.default_rng(0).permutation(samples.made)[:1024]
+    gather_us = 1e6 * median_s(lambda: samples.gather(part)) / len(part)
+    rows = [int(p[-1]) / len(p) for p in (samples.rows.stage_pointer, samples.rows.job_pointer)]
+    print(f"gathering a minibatch for torch {gather_us:8.2f} us a decision")
+    print("a decision has {:.1f} stages and {:.1f} jobs".format(*rows))
+
+
+def add_up(rank: int, size: int, address: str, out: Any) -> None:
+    """A learner of a group that only adds up what a gradient step adds up."""
+    stay_on_this_machine()
+    group = Together(meet(address, size), rank, size)
+    sums = np.zeros(GRADIENT, np.float32)
+    seconds = median_s(lambda: group.add_up(sums), 300)
+    group.close()
+    if rank == 0:
+        out.send(seconds)
+
+
+def all_reduce(sizes: list[int]) -> None:
+    """A gradient summed over learners, all on this machine."""
+    print("\nadding up a gradient")
+    context = multiprocessing.get_context("spawn")
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as directory:
+            _, address = meeting_place(Path(directory), "", size)
+            mine, its = context.Pipe()
+            processes = [
+                context.Process(target=add_up, args=(rank, size, address, its))
+                for rank in range(size)
+            ]
+            for process in processes:
+                process.start()
+            print(f"{size} learners {1e3 * mine.recv():11.2f} ms for {4 * GRADIENT:,} bytes")
+            for process in processes:
+                process.join()
+
+
 def median_s(step: Any, repeats: int = 25) -> float:
     times = []
     for _ in range(repeats):
@@ -210,6 +266,8 @@ def main() -> None:
     local = settings(given.workload, 1, engine="ray")
     with cluster(local):
         transport(local)
+        learning(settings(given.workload, 1), cores)
+        all_reduce([2, 4])
         broadcast([int(n) for n in given.processes.split(",")], [112_000, 1_000_000, 10_000_000])
 
 

@@ -86,7 +86,7 @@ def compile_training(messages: bool = False) -> None:
     from ganger.training.config import TrainConfig
     from ganger.training.exchange import Parameters
     from ganger.training.learner import Learner
-    from ganger.training.loop import warm_up
+    from ganger.training.team import warm_up
 
     compile_policy(messages)
     config = TrainConfig(

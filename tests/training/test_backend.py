@@ -84,6 +84,7 @@ def test_the_compiled_backend_is_torchs(executors, settings):
         (value[index] + rng.normal(0, 3, len(index))).astype(np.float32),  # some beyond the clamp
         (log_p[index] + rng.normal(0, 0.3, len(index))).astype(np.float32),  # some clipped
     )
+    wanted.start[:8] -= 2.0  # ratios of more than 3
     weighting = Weighting(clip=0.2, value=0.5, entropy=0.03)
     sums = mine.gradients(samples, index, wanted, weighting)
     torch_sums = torch_backend.gradients(samples, index, wanted, weighting)
@@ -122,3 +123,30 @@ def test_the_number_of_threads_does_not_change_a_bit():
     for other in seen[1:]:
         for a, b in zip(seen[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("cls", [TorchBackend, CompiledBackend])
+def test_probabilities_that_rose_out_of_all_proportion_pull_no_harder_than_others(cls):
+    policy_vector, critic_vector = random_vector()
+    samples = acted(policy_vector, 10)
+    policy, critic = PolicyNetwork(policy_vector, messages=False), Critic(critic_vector)
+    gradient = aligned_zeros(len(policy_vector) + len(critic_vector))
+    backend = cls(policy, critic, gradient)
+    log_p, value = backend.look(samples)
+    index = samples.made[:40]
+    advantage = np.where(np.arange(40) % 2, 1.0, -1.0).astype(np.float32)
+    seen = []
+    for rise in (0.0, 9.0, 200.0):
+        start = log_p[index].copy()
+        start[10:14] -= np.float32(rise)
+        wanted = Wanted(advantage, value[index], start)
+        losses = backend.gradients(samples, index, wanted, Weighting(0.2, 0.5, 0.0))
+        assert np.isfinite(losses).all()
+        assert np.isfinite(gradient).all()
+        seen.append((losses[0], np.linalg.norm(gradient)))
+    (plain, norm), *risen = seen
+    for loss, other in risen:
+        # Of these four, two were better than expected (1.2 at most), two worse (3 at most).
+        assert loss == pytest.approx(plain + (2 * 2.0 - 2 * 0.2) / 40, abs=1e-4)
+        assert other < 2 * norm
+    backend.close()

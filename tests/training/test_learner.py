@@ -12,7 +12,7 @@ from ganger.schedulers import parse_scheduler
 from ganger.simulator.simulate import Cluster, simulate
 from ganger.training.actor import Actor
 from ganger.training.exchange import Parameters
-from ganger.training.learner import NonFiniteError
+from ganger.training.learner import UNDONE_IN_A_ROW, NonFiniteError
 from ganger.training.objective import training_table
 from ganger.workload import FileSource, Job, Pool, Stage, Workload
 
@@ -78,6 +78,44 @@ def test_a_loss_that_is_not_finite_is_an_error_that_carries_the_batch():
     with pytest.raises(NonFiniteError, match="not finite after 0 updates") as raised:
         learner.update([samples], 0.0)
     assert raised.value.tensors["stages"].shape[1] == STAGE_WIDTH
+
+
+def test_an_update_with_a_gradient_that_is_not_finite_is_undone_and_the_next_one_is_as_if_never():
+    learner, actor = toys.learner(toys.config()), toys.actor()
+    first, second = act(actor, learner), act(actor, learner)
+    learner.update([first], 0.0)
+    before = learner.state()
+    original, calls = learner._backend.gradients, []
+
+    def gradients(*arguments):
+        losses = original(*arguments)
+        calls.append(losses)
+        if len(calls) == 2:  # one step was made already
+            learner._gradient[5] = np.inf
+        return losses
+
+    learner._backend.gradients = gradients
+    metrics = learner.update([second], 0.0)
+    assert metrics["undone"] == 1
+    assert len(calls) == 2
+    after = learner.state()
+    assert after["normaliser"][2] == before["normaliser"][2] + 1, "it counts as an update"
+    after["normaliser"][2] = before["normaliser"][2]
+    for name, array in before.items():
+        np.testing.assert_array_equal(array, after[name], err_msg=name)
+    metrics = learner.update([second], 0.0)
+    assert metrics["undone"] == 0
+    assert not np.array_equal(learner.policy.vector(), before["policy"])
+
+
+def test_a_learner_that_undoes_one_update_after_the_other_gives_up():
+    learner, actor = toys.learner(toys.config()), toys.actor()
+    samples = act(actor, learner)
+    learner._backend.gradients = lambda *arguments: np.full(4, np.inf)
+    for _ in range(UNDONE_IN_A_ROW):
+        assert learner.update([samples], 0.0)["undone"] == 1
+    with pytest.raises(NonFiniteError, match=f"after {UNDONE_IN_A_ROW} updates"):
+        learner.update([samples], 0.0)
 
 
 def job_lists(count):

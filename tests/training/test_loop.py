@@ -148,7 +148,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_batch(tmp_path, m
     assert len([record for record in records if "kl" in record]) == 2
 
 
-def test_a_run_that_fails_while_it_warms_up_says_so_on_disk(tmp_path):
+def test_a_run_that_fails_at_its_start_says_so_on_disk(tmp_path):
     config = run_of(tmp_path, learning=LearningConfig(learning_rate=1e30))
     with pytest.raises(NonFiniteError):
         loop.train(config, tmp_path / "run")

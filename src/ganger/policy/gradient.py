@@ -7,6 +7,9 @@ work on them at once, without the GIL. Message passing is left to torch.
 The loss of B decisions, each term a mean over them:
 
     -min(ratio x advantage, clip(ratio) x advantage)      ratio = exp(log p - start)
+    or for an advantage below 0, 3 x -advantage, if that is less: else the few decisions whose
+    probability rose a thousandfold would be all that a step is about (Ye et al. 2020,
+    arXiv:1912.09729)
     + value_weight x min((value - goal)^2, 25)
     - entropy_weight x entropy
 """
@@ -40,6 +43,8 @@ from ganger.structs import ArrayStruct
 
 BLOCK = 32  # decisions
 LARGEST_ERROR = 25.0  # squared, normalised: further away a value's error pulls no harder
+LARGEST_RATIO = 3.0  # beyond, a decision that was worse than expected pulls no harder
+LARGEST_CHANGE = 20.0  # of a log-probability, so that its exponential is a number
 _SLOPE = np.float32(SLOPE)
 _SCALE = np.float32(JOB_SUM_SCALE)
 _FIRST = np.int64(0)
@@ -682,14 +687,22 @@ def gradients(
         for b in range(decisions):
             advantage = wanted[0, first + b]
             change = work.log_probability[b] - wanted[2, first + b]
+            if change > LARGEST_CHANGE:
+                change = np.float32(LARGEST_CHANGE)
             ratio = math.exp(change)
             free = ratio * advantage
             held = min(max(ratio, 1 - clip), 1 + clip) * advantage
-            sums[0] -= min(free, held)
+            gain = min(free, held)
+            if advantage < 0:
+                gain = max(gain, LARGEST_RATIO * advantage)
+            sums[0] -= gain
             sums[2] += work.entropy[b] + work.level_entropy[b]
             sums[3] += ratio - 1 - change
             # From here on log_probability holds the loss's gradient by it.
-            stopped = ratio > 1 + clip if advantage > 0 else ratio < 1 - clip
+            if advantage > 0:
+                stopped = ratio > 1 + clip
+            else:
+                stopped = ratio < 1 - clip or ratio > LARGEST_RATIO
             work.log_probability[b] = 0.0 if stopped else -share * free
         for s in range(stages):
             b = batch.stage_decision[s]

@@ -5,8 +5,9 @@ Both write the gradient of one minibatch into the same flat vector, policy first
 and is its reference.
 """
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 from ganger.evaluation.episodes import usable_cores
 from ganger.policy.forward import weights_of
 from ganger.policy.gradient import (
+    LARGEST_CHANGE,
     LARGEST_ERROR,
+    LARGEST_RATIO,
     Desk,
     critic_weights_of,
     gradients,
@@ -23,6 +26,7 @@ from ganger.policy.gradient import (
     new_transposed,
     transpose,
 )
+from ganger.policy.layout import Block, blocks, critic_blocks
 from ganger.policy.network import Critic, PolicyNetwork, TorchBatch
 from ganger.training.samples import Samples
 
@@ -169,53 +173,89 @@ class CompiledBackend:
 
 
 class TorchBackend:
-    """Autograd, in one thread."""
+    """Autograd, in one thread, on the CPU or on a GPU."""
 
     def __init__(
-        self, policy: PolicyNetwork, critic: Critic, gradient: NDArray[np.float32]
+        self,
+        policy: PolicyNetwork,
+        critic: Critic,
+        gradient: NDArray[np.float32],
+        device: str = "cpu",
     ) -> None:
-        self._policy, self._critic, self._gradient = policy, critic, gradient
+        self._gradient, self._device = gradient, device
         split = len(policy.flat)
-        for module, flat in ((policy, gradient[:split]), (critic, gradient[split:])):
-            for parameter in module.parameters():
-                # Blocks start on boundaries, as in the vector of the weights.
-                at = (parameter.data_ptr() - module.flat.ctypes.data) // 4
-                view = flat[at : at + parameter.numel()].reshape(parameter.shape)
-                parameter.grad = torch.from_numpy(view)
+        self._policy = _Elsewhere(policy, blocks(policy.messages), gradient[:split], device)
+        self._critic = _Elsewhere(critic, critic_blocks(), gradient[split:], device)
 
     @torch.no_grad()
     def look(self, samples: Samples) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Log-probabilities and normalised values of all decisions, each flat."""
+        policy, critic = self._policy.renewed(), self._critic.renewed()
         total = samples.log_probability.size
         log_p, value = np.zeros(total, np.float32), np.zeros(total, np.float32)
         for first in range(0, total, _LOOK):
             index = np.arange(first, min(first + _LOOK, total))
-            batch = TorchBatch.of(samples.gather(index))
-            log_p[index] = self._policy(batch).log_probability.numpy()
-            value[index] = self._critic(batch).numpy()
+            batch = TorchBatch.of(samples.gather(index), self._device)
+            log_p[index] = policy(batch).log_probability.cpu().numpy()
+            value[index] = critic(batch).cpu().numpy()
         return log_p, value
 
     def gradients(
         self, samples: Samples, index: NDArray[np.int64], wanted: Wanted, weighting: Weighting
     ) -> NDArray[np.float64]:
         """Write the gradient of the loss over the decisions `index`; returns means."""
-        batch = TorchBatch.of(samples.gather(index))
-        advantage, goal, start = (torch.from_numpy(array) for array in wanted)
-        output = self._policy(batch)
-        change = output.log_probability - start
+        policy, critic = self._policy.renewed(), self._critic.renewed()
+        batch = TorchBatch.of(samples.gather(index), self._device)
+        advantage, goal, start = (torch.from_numpy(array).to(self._device) for array in wanted)
+        output = policy(batch)
+        change = (output.log_probability - start).clamp(max=LARGEST_CHANGE)
         ratio = change.exp()
         held = ratio.clamp(1 - weighting.clip, 1 + weighting.clip)
-        policy_loss = -torch.min(ratio * advantage, held * advantage).mean()
-        value_loss = (self._critic(batch) - goal).pow(2).clamp(max=LARGEST_ERROR).mean()
+        gain = torch.min(ratio * advantage, held * advantage)
+        gain = torch.where(advantage < 0, gain.clamp(min=LARGEST_RATIO * advantage), gain)
+        policy_loss = -gain.mean()
+        value_loss = (critic(batch) - goal).pow(2).clamp(max=LARGEST_ERROR).mean()
         entropy = output.entropy.mean()
-        self._gradient[:] = 0
         loss = policy_loss + weighting.value * value_loss - weighting.entropy * entropy
         loss.backward()
+        self._policy.hand_over()
+        self._critic.hand_over()
         kl = (ratio - 1 - change).mean()
         means: NDArray[np.float64] = (
-            torch.stack([policy_loss, value_loss, entropy, kl]).detach().double().numpy()
+            torch.stack([policy_loss, value_loss, entropy, kl]).detach().double().cpu().numpy()
         )
         return means
 
     def close(self) -> None:
         """It has no threads."""
+
+
+class _Elsewhere:
+    """A module's copy on a device: weights go there, and gradients come back, in one piece."""
+
+    def __init__(
+        self,
+        module: PolicyNetwork | Critic,
+        placed: tuple[Block, ...],
+        gradient: NDArray[np.float32],
+        device: str,
+    ) -> None:
+        self._flat, self._gradient = torch.from_numpy(module.flat), torch.from_numpy(gradient)
+        self._weights = torch.zeros(len(self._flat), device=device)
+        self._gradients = torch.zeros(len(self._flat), device=device)
+        self._copy = copy.deepcopy(module)
+        for block in placed:
+            at = slice(block.start, block.stop)
+            parameter = torch.nn.Parameter(self._weights[at].view(block.shape))
+            parameter.grad = self._gradients[at].view(block.shape)
+            self._copy.register_parameter(block.name, parameter)
+
+    def renewed(self) -> Any:
+        """The copy with the module's weights of now, its gradients zero."""
+        self._weights.copy_(self._flat)
+        self._gradients.zero_()
+        return self._copy
+
+    def hand_over(self) -> None:
+        """Write its gradients where the module's belong."""
+        self._gradient.copy_(self._gradients)

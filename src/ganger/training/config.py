@@ -11,6 +11,7 @@ EXECUTORS = 50
 DEFAULT_MINUTES = 10.0
 Part = Literal["train", "all"]
 Engine = Literal["threads", "ray"]
+Device = Literal["cpu", "cuda"]
 LIMITS = ("minutes", "decisions", "updates", "target_ratio", "patience")
 """Settings that say when a run ends. A resumed run may have others; all else stays as it was."""
 REASONS = {
@@ -30,8 +31,8 @@ OWN_FIGURES = {
     "makespan": "makespan",
 }
 """What each objective makes small."""
-PLACES = ("engine", "address")
-"""Settings that say where the actors are; these may change, too."""
+PLACES = ("engine", "address", "device")
+"""Settings that say where a run acts and learns; these may change, too."""
 
 
 class LearningConfig(Config, frozen=True, kw_only=True):
@@ -56,7 +57,7 @@ class LearningConfig(Config, frozen=True, kw_only=True):
     epochs: int = 2
     """Passes over each batch."""
     minibatch: int = 256
-    """Decisions in a gradient step."""
+    """Decisions of each learner in a gradient step."""
     rho_bar: float = 1.0
     """Largest importance weight in the value target; lower is more biased, steadier."""
     c_bar: float = 1.0
@@ -114,6 +115,11 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     """Acting threads, or with Ray, processes. The learner needs a core of its own."""
     threads_per_actor: int = 1
     """Acting threads in each process of a Ray cluster."""
+    learners: int = 1
+    """Processes that learn as one, each from its share of the actors, with minibatches of its own
+    size; the actors are shared out evenly."""
+    device: Device = "cpu"
+    """Where learners compute: cpu, or cuda, a GPU each."""
     environments: int = 96
     """Simulated clusters, shared out among the acting threads."""
     steps: int = 96
@@ -141,7 +147,7 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     learning: LearningConfig = LearningConfig()
 
     def __post_init__(self) -> None:
-        for name in ("jobs", "actors", "threads_per_actor", "environments", "steps"):
+        for name in ("jobs", "actors", "threads_per_actor", "learners", "environments", "steps"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 or more")
         for executors, interarrival_s in self.cells:
@@ -171,6 +177,15 @@ class TrainConfig(Config, frozen=True, kw_only=True):
                 raise ConfigError("address names a Ray cluster; it needs engine ray")
         elif self.sync:
             raise ConfigError("a synchronous run takes turns in one process; engine ray does not")
+        if self.device not in get_args(Device):
+            raise ConfigError(f"device is {self.device!r}; there are {', '.join(get_args(Device))}")
+        if self.sync and self.learners > 1:
+            raise ConfigError("a synchronous run takes turns in one process; it has one learner")
+        if self.actors % self.learners:
+            raise ConfigError(
+                f"{self.actors} actors cannot be shared out evenly among {self.learners} learners; "
+                "choose a multiple"
+            )
         if self.environments % self.acting_threads:
             raise ConfigError(
                 f"{self.environments} environments cannot be shared out evenly among "
@@ -206,6 +221,11 @@ class TrainConfig(Config, frozen=True, kw_only=True):
     def acting_threads(self) -> int:
         """Of all actors together; each has a share of the environments."""
         return self.actors * self.threads_per_actor
+
+    def places(self, rank: int) -> range:
+        """The actors that act for a learner."""
+        share = self.actors // self.learners
+        return range(rank * share, (rank + 1) * share)
 
     @property
     def time_limit_s(self) -> float:

@@ -9,6 +9,7 @@ arXiv:2110.00641). Discount and lambda run in continuous time, exp(-dt / tau).
 
 import contextlib
 import ctypes
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -31,11 +32,16 @@ from ganger.training.backend import (
 )
 from ganger.training.cells import Cells
 from ganger.training.config import LearningConfig, TrainConfig
+from ganger.training.group import Alone, Group, agreed
 from ganger.training.samples import ActorTrajectory, Samples
 from ganger.training.vtrace import vtrace
 
+_log = logging.getLogger(__name__)
+
 _NORMALISER_DECAY = 0.9
 _SMALLEST_SCALE = 1e-3
+_LOSSES = 4  # policy, value, entropy, KL
+UNDONE_IN_A_ROW = 5
 _FIRST_UPDATE = 3  # random streams before it initialise networks
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from malloc.h
 
@@ -64,11 +70,16 @@ class Learner:
     """Policy, critic and optimiser."""
 
     def __init__(
-        self, config: TrainConfig, cells: Cells, vector: NDArray[np.float32] | None = None
+        self,
+        config: TrainConfig,
+        cells: Cells,
+        vector: NDArray[np.float32] | None = None,
+        threads: int | None = None,
     ) -> None:
-        """`vector`: the policy to start from, else a new one."""
+        """`vector`: the policy to start from, else a new one. `threads`: to compute with."""
         self.config: LearningConfig = config.learning
         self.cells = cells
+        self.group: Group = Alone()
         if vector is None:
             rng = streams.rng(config.seed, streams.Stream.LEARNER)
             vector = initial_vector(rng, config.messages)
@@ -80,31 +91,54 @@ class Learner:
         flat[len(vector) :] = critic_vector
         self.policy = PolicyNetwork(flat[: len(vector)], messages=config.messages)
         self.critic = Critic(flat[len(vector) :])
-        gradient = aligned_zeros(len(flat))
+        # The losses follow the gradient, so that learners add up both at once.
+        self._sums = aligned_zeros(len(flat) + _LOSSES)
+        self._gradient = self._sums[: len(flat)]
         self._parameters = torch.nn.Parameter(torch.from_numpy(flat))
-        self._parameters.grad = torch.from_numpy(gradient)
-        backend = TorchBackend if config.messages else CompiledBackend
-        self._backend: Backend = backend(self.policy, self.critic, gradient)
+        self._parameters.grad = torch.from_numpy(self._gradient)
+        self._backend: Backend = (
+            TorchBackend(self.policy, self.critic, self._gradient, config.device)
+            if config.messages or config.device != "cpu"
+            else CompiledBackend(self.policy, self.critic, self._gradient, threads)
+        )
         self.optimiser = torch.optim.Adam(
             [self._parameters], lr=self.config.learning_rate, fused=True
         )
         self._value_mean, self._value_square, self._updates = 0.0, 0.0, 0
+        self._undone = 0  # the last updates, in a row
+
+    @property
+    def updates(self) -> int:
+        """How many it has made."""
+        return self._updates
 
     def update(self, trajectories: list[ActorTrajectory], progress: float) -> dict[str, float]:
         """Learn from these trajectories; `progress` in [0, 1] places the schedules.
 
+        In a group all learners call this, each with as many decisions of its own, and all end with
+        the same parameters: those of one learner that had all the decisions, in minibatches as
+        large as theirs together.
+
         Returns:
-            What happened, by name.
+            What happened, by name. Losses are the group's; importance weights, explained variance
+            and cost rate are of its own decisions.
+
+        An update in which something is not finite is undone: the parameters are those before it,
+        and `undone` is 1. That is one in thousands, where a policy that is nearly sure of all it
+        does meets a decision that it deemed impossible.
 
         Raises:
-            NonFiniteError: if a loss is not finite; the parameters are then unusable.
+            NonFiniteError: if what is to be learned is not finite, or after too many updates in a
+                row that were undone; the parameters are then unusable.
+            GroupError: if another learner is gone; likewise.
         """
+        before = self.state()
         begin = time.perf_counter()
         config = self.config
         learning_rate = _geometric(config.learning_rate, config.final_learning_rate, progress)
         entropy_weight = _geometric(config.entropy_weight, config.final_entropy_weight, progress)
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate
+        for settings in self.optimiser.param_groups:
+            settings["lr"] = learning_rate
 
         samples = Samples(trajectories)
         shape = samples.log_probability.shape
@@ -118,30 +152,47 @@ class Learner:
         goal = ((targets - self.critic.mean) / self.critic.scale).numpy()
         start = np.ascontiguousarray(start).reshape(-1)
 
-        made = samples.made
-        sums = np.zeros(5)
+        self._check_wanted(samples, advantage, goal)
+        made, group = samples.made, self.group
+        sums = np.zeros(_LOSSES + 1)
         steps = 0
-        stopped_early = False
+        stopped_early = undone = False
         # Each update has a stream of its own: a resumed run draws the same, and stores nothing.
         rng = streams.rng(self._seed, streams.Stream.LEARNER, _FIRST_UPDATE + self._updates)
         for _ in range(config.epochs):
-            order = rng.permutation(len(made))
-            for part in np.array_split(order, max(1, round(len(order) / config.minibatch))):
+            # One order of the decisions of all learners: each computes what is its own of a part.
+            order = rng.permutation(len(made) * group.size)
+            at_once = config.minibatch * group.size
+            for whole in np.array_split(order, max(1, round(len(order) / at_once))):
+                part = whole[whole // len(made) == group.rank] % len(made)
                 wanted = Wanted(advantage[part], goal[part], start[part])
                 weighting = Weighting(config.clip, config.value_weight, entropy_weight)
-                losses = self._backend.gradients(samples, made[part], wanted, weighting)
+                losses = self._gradients(samples, part, wanted, weighting, len(whole))
                 norm = torch.nn.utils.clip_grad_norm_([self._parameters], config.gradient_clip)
                 losses = np.append(losses, float(norm))
                 if not np.isfinite(losses).all():
-                    raise self._not_finite(losses, samples, made[part])
+                    undone = True
+                    break
                 self.optimiser.step()
                 sums += losses
                 steps += 1
-            if sums[3] / steps > config.kl_limit:
+            if undone or sums[3] / steps > config.kl_limit:
                 stopped_early = True
                 break
-        self._updates += 1
-        policy_loss, value_loss, entropy, kl, gradient = sums / steps
+        updates = self._updates + 1
+        self._undone = self._undone + 1 if undone else 0
+        if self._undone > UNDONE_IN_A_ROW:
+            raise self._not_finite(losses, samples, made[part])
+        if undone:
+            _log.warning("update %d was undone: gradient or loss not finite", updates)
+            self.restore(before)
+        self._updates = updates
+        if not agreed(group, self._parameters.detach().numpy()):
+            raise TrainingError(
+                f"the learners' parameters differ after {self._updates} updates; they must run the "
+                "same versions on machines of one kind"
+            )
+        policy_loss, value_loss, entropy, kl, gradient = sums / max(steps, 1)
         rho = log_rho.exp()
         return {
             "policy_loss": policy_loss,
@@ -155,6 +206,7 @@ class Learner:
             "learning_rate": learning_rate,
             "entropy_weight": entropy_weight,
             "stopped_early": float(stopped_early),
+            "undone": float(undone),
             "cost_rate": float(samples.cost.sum() / max(samples.elapsed_s.sum(), 1e-9)),
             "update_s": time.perf_counter() - begin,
         }
@@ -210,6 +262,25 @@ class Learner:
         """End its threads."""
         self._backend.close()
 
+    def _gradients(
+        self,
+        samples: Samples,
+        part: NDArray[np.int64],
+        wanted: Wanted,
+        weighting: Weighting,
+        whole: int,
+    ) -> NDArray[np.float64]:
+        """The gradient of `whole` decisions of all learners, `part` of them its own; the losses."""
+        if self.group.size == 1:
+            return self._backend.gradients(samples, samples.made[part], wanted, weighting)
+        self._sums[:] = 0
+        if len(part):
+            losses = self._backend.gradients(samples, samples.made[part], wanted, weighting)
+            self._sums[-_LOSSES:] = losses
+            self._sums *= np.float32(len(part) / whole)
+        self.group.add_up(self._sums)
+        return self._sums[-_LOSSES:].astype(np.float64)
+
     def _targets(
         self, samples: Samples, value: Tensor, log_rho: Tensor
     ) -> tuple[Tensor, NDArray[np.float32]]:
@@ -228,10 +299,31 @@ class Learner:
             c_bar=self.config.c_bar,
         )
         advantage = targets.advantages.T.numpy().copy()
-        for cell in np.unique(of):  # no cell drowns another
+        for cell in range(len(cells.executors)):  # no cell drowns another
             own = advantage[of == cell]
-            advantage[of == cell] = (own - own.mean()) / (own.std() + 1e-6)
+            mean, variance = self._moments(own)
+            advantage[of == cell] = (own - mean) / (variance**0.5 + 1e-6)
         return targets.targets.T.reshape(-1), advantage.reshape(-1)
+
+    def _moments(self, own: NDArray[np.float32]) -> tuple[float, float]:
+        """Mean and variance of what all learners have."""
+        sums = np.array([own.size, own.sum(dtype=np.float64)])
+        self.group.add_up(sums)
+        count, mean = sums[0], sums[1] / max(sums[0], 1)
+        squares = np.array([((own - mean) ** 2).sum(dtype=np.float64)])
+        self.group.add_up(squares)
+        return float(mean), float(squares[0] / max(count, 1))
+
+    def _check_wanted(
+        self, samples: Samples, advantage: NDArray[np.float32], goal: NDArray[np.float32]
+    ) -> None:
+        """All learners look, so that none waits for one that gave up."""
+        bad = ~(np.isfinite(advantage) & np.isfinite(goal))
+        found = np.array([float(bad.any())])
+        self.group.largest(found)
+        if found[0]:
+            at = np.flatnonzero(bad)[:1] if bad.any() else np.zeros(1, np.int64)
+            raise self._not_finite(np.full(_LOSSES + 1, np.nan), samples, samples.made[at])
 
     def _not_finite(
         self, losses: NDArray[np.float64], samples: Samples, index: NDArray[np.int64]
@@ -246,9 +338,9 @@ class Learner:
     def _normalise(self, target: Tensor) -> None:
         """Follow the targets' mean and scale; what the critic says does not change."""
         decay = _NORMALISER_DECAY if self._updates else 0.0
-        self._value_mean = decay * self._value_mean + (1 - decay) * float(target.mean())
-        square = float((target * target).mean())
-        self._value_square = decay * self._value_square + (1 - decay) * square
+        mean, of_update = self._moments(target.numpy())
+        self._value_mean = decay * self._value_mean + (1 - decay) * mean
+        self._value_square = decay * self._value_square + (1 - decay) * (of_update + mean**2)
         variance = max(self._value_square - self._value_mean**2, 0.0)
         self.critic.renormalise(self._value_mean, variance**0.5 + _SMALLEST_SCALE)
 

@@ -7,25 +7,23 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import torch
 
 from ganger.errors import ConfigError, GangerError
 from ganger.policy.checkpoint import fingerprint
-from ganger.simulator.table import Table
-from ganger.training.actor import ActedTrajectory, Actor, run_actor
+from ganger.training import engines
+from ganger.training.actor import ActedTrajectory, Actor
 from ganger.training.cells import measure_cells
 from ganger.training.config import TrainConfig
-from ganger.training.exchange import Parameters, TrajectorySource
-from ganger.training.exchange.local import ParameterStore, TrajectoryQueue
-from ganger.training.exchange.turns import Turns
+from ganger.training.exchange import TrajectorySource
+from ganger.training.exchange.local import ParameterStore
 from ganger.training.learner import Learner, NonFiniteError, keep_freed_memory
 from ganger.training.objective import training_table
 from ganger.training.restart import clusters_of, refuse_changed, restored, start_from
@@ -38,6 +36,7 @@ from ganger.training.stopping import (
     share_done,
     validated,
 )
+from ganger.training.team import Team, collect, learner_threads, warm_up
 from ganger.training.validation import Validation, Validator
 from ganger.workload import JobSource, load_source
 
@@ -93,6 +92,8 @@ def train(
         raise ConfigError("a resumed run goes on from its own checkpoint; leave out init")
     if resume:
         refuse_changed(config, RunDirectory.open(run_path).config(TrainConfig), run_path)
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device is cuda, but torch finds no GPU here; leave it out, or cpu")
     start = None if init is None else start_from(init, config)
     stop = stop or threading.Event()
     torch.set_num_threads(1)  # the other cores act
@@ -101,7 +102,8 @@ def train(
     table = training_table(config, source)
     cells = measure_cells(config, source)
     with ExitStack() as ending:
-        learner = Learner(config, cells, None if start is None else start["policy"])
+        vector = None if start is None else start["policy"]
+        learner = Learner(config, cells, vector, learner_threads(config))
         ending.callback(learner.close)
         if start is not None and "critic" in start:
             learner.restore_critic(start)
@@ -110,8 +112,8 @@ def train(
             run, checkpoint = RunDirectory.resume(run_path)
             ending.callback(run.close)
             position, generation = restored(config, learner, checkpoint, run.best_checkpoint())
-        here = config.actors if config.engine == "threads" else 0
-        actors = [Actor(config, table, index, generation) for index in range(here)]
+        places = config.places(0)
+        actors = engines.actors_here(config, table, generation, places)
         if resume:
             if config.sync:
                 for actor in actors:
@@ -123,89 +125,32 @@ def train(
         store = ParameterStore(learner.policy.vector(), version=position.updates)
         try:
             warm_up(config, table, learner)
-            exchange = ending.enter_context(_exchange(config, table, store, actors, generation))
-        except GangerError as error:
-            _failed(run, error, position.updates)
-            raise
-        loop = _Loop(config, run, learner, store, exchange, actors, position, generation)
-        ending.callback(loop.close)
-        try:
+            validator = None
             if config.validate_every_s:
-                loop.validator = Validator(config, source, stop.is_set)
-                loop.validator.warm_up(store.newest().vector)
-            with _acting(actors, store, exchange):
-                reason = loop.run_until(stop, progress)
+                validator = Validator(config, source, stop.is_set)
+                validator.warm_up(store.newest().vector)
+            with (
+                engines.opened(config),
+                Team(config, table, learner, generation) as team,
+                engines.acting(config, table, store, actors, generation, places) as exchange,
+            ):
+                loop = _Loop(
+                    config, run, learner, team, store, exchange, actors, position, generation
+                )
+                loop.validator = validator
+                try:
+                    reason = loop.run_until(stop, progress)
+                finally:
+                    loop.close()
+        except NonFiniteError as error:
+            np.savez(run.path / "failed_batch.npz", **error.tensors)  # type: ignore[arg-type]
+            run.stop(f"failed: {error}", step=store.newest().version)
+            raise
         except GangerError as error:
-            _failed(run, error, loop.position.updates)
+            run.stop(f"failed: {error}", step=store.newest().version)
             raise
     ended = loop.position
     return Outcome(reason, ended.updates, ended.decisions, run.path, ended.best_ratio)
-
-
-def _failed(run: RunDirectory, error: GangerError, updates: int) -> None:
-    """Leave the reason on disk, and the batch if one was to blame."""
-    if isinstance(error, NonFiniteError):
-        np.savez(run.path / "failed_batch.npz", **error.tensors)  # type: ignore[arg-type]
-    run.stop(f"failed: {error}", step=updates)
-
-
-@contextmanager
-def _exchange(
-    config: TrainConfig,
-    table: Table,
-    store: ParameterStore,
-    actors: list[Actor],
-    generation: int,
-) -> Iterator[TrajectorySource]:
-    """Where the learner gets trajectories from."""
-    if config.sync:
-        yield Turns([actor.act for actor in actors], store.newest)
-    elif config.engine == "threads":
-        # One trajectory of each actor may wait: the learner always has work, lag stays near one.
-        yield TrajectoryQueue(config.actors, store)
-    else:
-        from ganger.training.exchange.ray import RayExchange, cluster
-
-        with cluster(config):
-            exchange = RayExchange(config, table, store, generation)
-            try:
-                yield exchange
-            finally:
-                exchange.close()
-
-
-@contextmanager
-def _acting(
-    actors: list[Actor], store: ParameterStore, exchange: TrajectorySource
-) -> Iterator[None]:
-    """A thread for each actor, unless they act in turn with the learner."""
-    threads = []
-    if isinstance(exchange, TrajectoryQueue):
-        threads = [
-            threading.Thread(target=run_actor, args=(a, store, exchange), name=f"actor-{a.index}")
-            for a in actors
-        ]
-    try:
-        for thread in threads:
-            thread.start()
-        yield
-    finally:
-        exchange.close()
-        for thread in threads:
-            if thread.ident is not None:  # it was started
-                thread.join()
-
-
-def warm_up(config: TrainConfig, table: Table, learner: Learner) -> None:
-    """Compile before any clock starts and before any thread does, then forget what was acted."""
-    few = msgspec.structs.replace(
-        config, environments=2 * len(config.cells), actors=1, threads_per_actor=1, steps=4
-    )
-    short = Actor(few, table, 0)
-    acted = short.act(Parameters(learner.policy.vector(), 0))
-    trial = Learner(config, learner.cells, learner.policy.vector())
-    trial.update([acted.samples], 0.0)
-    trial.close()
 
 
 class _Snapshot(NamedTuple):
@@ -223,6 +168,7 @@ class _Loop:
         config: TrainConfig,
         run: RunDirectory,
         learner: Learner,
+        team: Team,
         store: ParameterStore,
         exchange: TrajectorySource,
         actors: list[Actor],
@@ -234,9 +180,11 @@ class _Loop:
         self._config = config
         self._run = run
         self._learner = learner
+        self._team = team
         self._store = store
         self._exchange = exchange
         self._actors = actors
+        self._own_threads = config.acting_threads // config.learners
         self._generation = generation
         self._recent: deque[tuple[float, float, float]] = deque(maxlen=_RECENT)
         self._before = position  # where this session began
@@ -255,14 +203,13 @@ class _Loop:
         self._saved_at = self._validated_at = self._begin = time.perf_counter()
         self._validated_share = share_done(config, self.position)
         while (reason := reason_to_stop(config, self.position)) is None:
-            trajectories = self._collect(stop)
+            trajectories = collect(self._exchange, self._own_threads, stop.is_set)
             # What was acted in turns must be learned from, or a resumed run would differ.
             if not trajectories or (stop.is_set() and not config.sync):
                 reason = STOPPED
                 break
-            metrics = self._learner.update(
-                [trajectory.payload.samples for trajectory in trajectories],
-                share_done(config, self.position),
+            metrics = self._team.update(
+                trajectories, share_done(config, self.position), self._exchange.counts()
             )
             lags = [self.position.updates - t.header.policy_version for t in trajectories]
             self._advance()
@@ -283,14 +230,6 @@ class _Loop:
         self._abandon.set()
         self._in_background.shutdown()
 
-    def _collect(self, stop: threading.Event) -> list[Any]:
-        """One trajectory for each actor's share of the environments, in order of arrival."""
-        collected: list[Any] = []
-        while len(collected) < self._config.acting_threads and not stop.is_set():
-            wanted = self._config.acting_threads - len(collected)
-            collected += self._exchange.get(wanted, timeout_s=_LOOK_UP_S)
-        return collected
-
     def _advance(self) -> None:
         """Count an update."""
         self.position = self.position._replace(
@@ -303,9 +242,10 @@ class _Loop:
         acted: list[ActedTrajectory] = [trajectory.payload for trajectory in trajectories]
         session_s = self.position.elapsed_s - self._before.elapsed_s
         decisions = self._config.environments * self._config.steps
+        own_decisions = decisions // self._config.learners
         waiting = self._exchange.waiting()
         # A resumed run's actors must have random streams that no actor of this one had.
-        self._generation = max(self._generation, *(t.header.generation for t in trajectories))
+        self._generation = max(self._generation, metrics.pop("generation"))
         for one in acted:
             for outcome in one.outcomes:
                 self._recent.append((outcome.mean_jct_s, outcome.fair_mean_jct_s, outcome.ratio))
@@ -314,21 +254,17 @@ class _Loop:
             "elapsed_s": self.position.elapsed_s,
             "decisions": self.position.decisions,
             "decisions_per_s": (self.position.decisions - self._before.decisions) / session_s,
-            "acting_decisions_per_s": decisions / max(sum(one.seconds for one in acted), 1e-9),
+            "acting_decisions_per_s": own_decisions / max(sum(one.seconds for one in acted), 1e-9),
             "learning_decisions_per_s": decisions / metrics["update_s"],
             "learner_idle_share": waiting.learner_s / session_s,
-            "actor_idle_share": sum(waiting.actors_s.values())
-            / session_s
-            / self._config.acting_threads,
+            "actor_idle_share": sum(waiting.actors_s.values()) / session_s / self._own_threads,
             "lag_mean": float(np.mean(lags)),
             "lag_p95": float(np.percentile(lags, 95)),
-            "lag_max": max(lags),
             "queue_depth": self._exchange.depth,
             "recent_jct_s": float(mine.mean()) if len(mine) else None,
             "recent_fair_jct_s": float(fair.mean()) if len(fair) else None,
             "recent_ratio": float(ratio.mean()) if len(ratio) else None,
         }
-        metrics |= self._exchange.counts()
 
     def _shown(self) -> dict[str, Any]:
         """What the progress shows beside an update's metrics."""

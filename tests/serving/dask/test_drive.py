@@ -64,7 +64,7 @@ def test_the_shortest_job_goes_first_although_it_came_later(cluster, agent, tmp_
     assert figures["ganger_events_total launched"] == 2 * (25 + 5)
     assert figures["ganger_jct_seconds_count"] == 4
     assert "ganger_events_total late" not in figures
-    assert figures["estimates"]["history"]["factor"] < 1.3, "it knew how long they would take"
+    assert figures["estimates"]["history"]["factor"] < 2, "it knew how long they would take"
     # What it recorded is a workload.
     workload = read_workload(tmp_path / "jobs.jobs.jsonl")
     assert len(workload.jobs) == 4

@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import textwrap
 import threading
@@ -46,6 +47,7 @@ LAG_BOUND = 8
 """Updates. What was acted with older parameters is not learned from, and counted."""
 DEATHS, DEATHS_WITHIN_S = 4, 120.0
 """An actor that dies more often within that time ends the run."""
+_REACH_S = 10.0
 _LOOK_S = 0.1  # how often the pump looks whether there is room again, or an end
 _STORE_BYTES = 2**28  # of a local Ray's object store, at least
 _STORE_BYTES_PER_THREAD = 2**26  # a trajectory has some 5 MB; two may be under way, two wait
@@ -144,11 +146,13 @@ class RayExchange(TrajectorySource):
         store: ParameterStore,
         generation: int = 0,
         process: type = ActingProcess,
+        places: range | None = None,
     ) -> None:
-        """Start the processes. `process`: what runs in them."""
+        """Start the processes. `process`: what runs in them; `places`: those of one learner."""
         self._config, self._store, self._process = config, store, process
         threads = config.threads_per_actor
-        self._capacity = config.acting_threads
+        places = range(config.actors) if places is None else places
+        self._capacity = len(places) * threads
         # Two requests of each thread may be answered at once: the pump itself never waits for room.
         self._queue = TrajectoryQueue(3 * self._capacity, store)
         self._table = ray.put({name: getattr(table, name) for name in Table.FIELDS})
@@ -158,7 +162,7 @@ class RayExchange(TrajectorySource):
         self._learner_waits = threading.Event()
         self._closing = threading.Event()
         self._locked = threading.Lock()  # around the stopwatches
-        self._slots = [_Slot(i, generation, threads) for i in range(config.actors)]
+        self._slots = [_Slot(i, generation, threads) for i in places]
         # A group of one thread for each actor: a shared pool would run two requests of an actor at
         # once, in the same memory.
         groups = {f"actor-{k}": 1 for k in range(threads)}
@@ -355,6 +359,23 @@ def _told(error: BaseException) -> str:
 # --- the cluster
 
 
+def _reach(address: str) -> None:
+    """Ray itself tries for five minutes where nobody listens, and says little."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        raise ConfigError(
+            f"address is {address!r}; expected auto, or HOST:PORT of a cluster's head node, as "
+            "`ray start --head` prints it"
+        )
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"no Ray cluster at {address}: {error}; start one with `ray start --head`, or leave "
+            "out address for a local one"
+        ) from None
+
+
 @contextmanager
 def cluster(config: TrainConfig) -> Iterator[None]:
     """A Ray cluster: the one that is named, else a local one for as long as this lasts.
@@ -362,6 +383,8 @@ def cluster(config: TrainConfig) -> Iterator[None]:
     Raises:
         ConfigError: if no cluster answers at the address.
     """
+    if config.address not in (None, "auto"):
+        _reach(config.address)
     if ray.is_initialized():
         raise ConfigError("this process uses Ray already; end that first with ray.shutdown()")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -378,7 +401,7 @@ def cluster(config: TrainConfig) -> Iterator[None]:
                 ray.init(
                     # Never a cluster that happens to run here, nor $RAY_ADDRESS.
                     address="local",
-                    num_cpus=config.acting_threads,
+                    num_cpus=config.acting_threads + config.learners - 1,
                     include_dashboard=False,
                     object_store_memory=_STORE_BYTES
                     + _STORE_BYTES_PER_THREAD * config.acting_threads,
