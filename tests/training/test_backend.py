@@ -83,6 +83,7 @@ def test_the_compiled_backend_is_torchs(executors, settings):
         rng.normal(0, 1, len(index)).astype(np.float32),
         (value[index] + rng.normal(0, 3, len(index))).astype(np.float32),  # some beyond the clamp
         (log_p[index] + rng.normal(0, 0.3, len(index))).astype(np.float32),  # some clipped
+        rng.random(len(index)).astype(np.float32),
     )
     wanted.start[:8] -= 2.0  # ratios of more than 3
     weighting = Weighting(clip=0.2, value=0.5, entropy=0.03)
@@ -113,7 +114,7 @@ def test_the_number_of_threads_does_not_change_a_bit():
     samples = acted(policy_vector, 10)
     rng = np.random.default_rng(0)
     index = samples.made[:77]
-    wanted = Wanted(*rng.normal(0, 1, (3, len(index))).astype(np.float32))
+    wanted = Wanted(*rng.normal(0, 1, (4, len(index))).astype(np.float32))
     seen = []
     for threads in (1, 2, 5):
         _, (mine, gradient) = backends(policy_vector, critic_vector, threads)
@@ -139,7 +140,7 @@ def test_probabilities_that_rose_out_of_all_proportion_pull_no_harder_than_other
     for rise in (0.0, 9.0, 200.0):
         start = log_p[index].copy()
         start[10:14] -= np.float32(rise)
-        wanted = Wanted(advantage, value[index], start)
+        wanted = Wanted(advantage, value[index], start, np.ones(40, np.float32))
         losses = backend.gradients(samples, index, wanted, Weighting(0.2, 0.5, 0.0))
         assert np.isfinite(losses).all()
         assert np.isfinite(gradient).all()

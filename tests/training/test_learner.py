@@ -48,6 +48,31 @@ def test_an_older_policys_decisions_have_other_ratios_and_some_are_cut():
     assert metrics["importance_clipped"] > 0.02
 
 
+def test_what_the_policy_would_never_do_again_is_not_learned_from():
+    learner, actor = toys.learner(one_step()), toys.actor()
+    samples = act(actor, learner)
+    seen = []
+
+    def gradients(samples, index, wanted, weighting):
+        seen.append((index, wanted))
+        return np.zeros(4)
+
+    learner._backend.gradients = gradients
+    # Decisions that an older policy made gladly, and this one deems impossible.
+    behaviour = samples.decisions.log_probability
+    behaviour[::3] = behaviour[::3] + 40.0
+    metrics = learner.update([samples], 0.0)
+    (index, wanted), *_ = seen
+    impossible = index % 3 == 0
+    assert impossible.sum() > 50
+    assert np.abs(wanted.advantage[impossible]).max() < 1e-6
+    assert np.abs(wanted.weight[impossible]).max() < 1e-6
+    assert np.abs(wanted.advantage[~impossible]).mean() > 0.3
+    np.testing.assert_allclose(wanted.weight[~impossible], 1, atol=1e-4)
+    assert wanted.advantage.mean() == pytest.approx(0, abs=1e-3)
+    assert metrics["importance_mean"] < 0.7
+
+
 def test_an_update_repeats_by_seed_and_changes_policy_and_critic():
     def updated():
         learner = toys.learner(toys.config(seed=3))

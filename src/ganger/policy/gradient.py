@@ -661,9 +661,10 @@ def gradients(
 ):
     """Add the loss's gradients over the decisions `index`.
 
-    wanted: [3, decisions] advantage, goal of the value, log-probability to start from, in the
-    order of `index`. settings: [4] 1 / decisions of the whole minibatch, clip, value weight,
-    entropy weight. sums: [4] policy loss, value loss, entropy, KL divergence are added to it.
+    wanted: [4, decisions] advantage, goal of the value, log-probability to start from, weight in
+    the divergence, in the order of `index`. settings: [4] 1 / decisions of the whole minibatch,
+    clip, value weight, entropy weight. sums: [4] policy loss, value loss, entropy, KL divergence
+    are added to it.
     """
     share, clip = settings[0], settings[1]
     value_weight, entropy_weight = settings[2], settings[3]
@@ -697,7 +698,8 @@ def gradients(
                 gain = max(gain, LARGEST_RATIO * advantage)
             sums[0] -= gain
             sums[2] += work.entropy[b] + work.level_entropy[b]
-            sums[3] += ratio - 1 - change
+            # Of what the starting policy would hardly do, ratios say nothing about its divergence.
+            sums[3] += wanted[3, first + b] * (ratio - 1 - change)
             # From here on log_probability holds the loss's gradient by it.
             if advantage > 0:
                 stopped = ratio > 1 + clip

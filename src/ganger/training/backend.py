@@ -40,6 +40,7 @@ class Wanted(NamedTuple):
     advantage: NDArray[np.float32]
     goal: NDArray[np.float32]  # of the value, normalised
     start: NDArray[np.float32]  # log-probability that ratios are taken against
+    weight: NDArray[np.float32]  # its share of the policy that ratios are taken against
 
 
 class Weighting(NamedTuple):
@@ -206,7 +207,9 @@ class TorchBackend:
         """Write the gradient of the loss over the decisions `index`; returns means."""
         policy, critic = self._policy.renewed(), self._critic.renewed()
         batch = TorchBatch.of(samples.gather(index), self._device)
-        advantage, goal, start = (torch.from_numpy(array).to(self._device) for array in wanted)
+        advantage, goal, start, weight = (
+            torch.from_numpy(array).to(self._device) for array in wanted
+        )
         output = policy(batch)
         change = (output.log_probability - start).clamp(max=LARGEST_CHANGE)
         ratio = change.exp()
@@ -220,7 +223,7 @@ class TorchBackend:
         loss.backward()
         self._policy.hand_over()
         self._critic.hand_over()
-        kl = (ratio - 1 - change).mean()
+        kl = (weight * (ratio - 1 - change)).mean()
         means: NDArray[np.float64] = (
             torch.stack([policy_loss, value_loss, entropy, kl]).detach().double().cpu().numpy()
         )

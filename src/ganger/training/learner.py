@@ -146,7 +146,9 @@ class Learner:
         value = torch.from_numpy(normalised.reshape(shape)) * self.critic.scale + self.critic.mean
         start = log_p.reshape(shape)[:, :-1]
         log_rho = torch.from_numpy((start - samples.log_probability[:, :-1]).T)
-        targets, advantage = self._targets(samples, value, log_rho)
+        rho = log_rho.exp().clamp(max=config.rho_bar)
+        targets, advantage = self._targets(samples, value, log_rho, rho)
+        weight = rho.T.reshape(-1).numpy()
         explained = 1 - (targets - value[:, :-1].reshape(-1)).var() / targets.var().clamp(min=1e-12)
         self._normalise(targets)
         goal = ((targets - self.critic.mean) / self.critic.scale).numpy()
@@ -165,7 +167,7 @@ class Learner:
             at_once = config.minibatch * group.size
             for whole in np.array_split(order, max(1, round(len(order) / at_once))):
                 part = whole[whole // len(made) == group.rank] % len(made)
-                wanted = Wanted(advantage[part], goal[part], start[part])
+                wanted = Wanted(advantage[part], goal[part], start[part], weight[part])
                 weighting = Weighting(config.clip, config.value_weight, entropy_weight)
                 losses = self._gradients(samples, part, wanted, weighting, len(whole))
                 norm = torch.nn.utils.clip_grad_norm_([self._parameters], config.gradient_clip)
@@ -193,7 +195,7 @@ class Learner:
                 "same versions on machines of one kind"
             )
         policy_loss, value_loss, entropy, kl, gradient = sums / max(steps, 1)
-        rho = log_rho.exp()
+        importance = log_rho.exp()
         return {
             "policy_loss": policy_loss,
             "value_loss": value_loss,
@@ -201,8 +203,8 @@ class Learner:
             "kl": kl,
             "gradient_norm": gradient,
             "explained_variance": float(explained),
-            "importance_mean": float(rho.mean()),
-            "importance_clipped": float((rho > config.rho_bar).float().mean()),
+            "importance_mean": float(importance.mean()),
+            "importance_clipped": float((importance > config.rho_bar).float().mean()),
             "learning_rate": learning_rate,
             "entropy_weight": entropy_weight,
             "stopped_early": float(stopped_early),
@@ -282,7 +284,7 @@ class Learner:
         return self._sums[-_LOSSES:].astype(np.float64)
 
     def _targets(
-        self, samples: Samples, value: Tensor, log_rho: Tensor
+        self, samples: Samples, value: Tensor, log_rho: Tensor, rho: Tensor
     ) -> tuple[Tensor, NDArray[np.float32]]:
         """Goals of the value and normalised advantages of the decisions made, each [N x T]."""
         cells, of = self.cells, samples.cells
@@ -299,10 +301,18 @@ class Learner:
             c_bar=self.config.c_bar,
         )
         advantage = targets.advantages.T.numpy().copy()
+        weight = rho.T.numpy()
         for cell in range(len(cells.executors)):  # no cell drowns another
-            own = advantage[of == cell]
-            mean, variance = self._moments(own)
-            advantage[of == cell] = (own - mean) / (variance**0.5 + 1e-6)
+            # An advantage is rho times what was better than expected, and so is its share of the
+            # mean: else what the policy would never do again were pushed by the mean alone.
+            sums = np.array([
+                advantage[of == cell].sum(dtype=np.float64),
+                weight[of == cell].sum(dtype=np.float64),
+            ])  # fmt: skip
+            self.group.add_up(sums)
+            advantage[of == cell] -= weight[of == cell] * (sums[0] / max(sums[1], 1e-12))
+            _, variance = self._moments(advantage[of == cell])
+            advantage[of == cell] /= variance**0.5 + 1e-6
         return targets.targets.T.reshape(-1), advantage.reshape(-1)
 
     def _moments(self, own: NDArray[np.float32]) -> tuple[float, float]:
