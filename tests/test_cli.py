@@ -21,7 +21,7 @@ from ganger.policy.checkpoint import checkpoint_path, fingerprint, write_checkpo
 from ganger.policy.layout import initial_vector
 from ganger.simulator.objectives import OBJECTIVES
 from ganger.streams import Stream
-from ganger.training.config import TrainConfig
+from ganger.training.config import OWN_FIGURES, TrainConfig
 from ganger.training.run_directory import RunDirectory
 from ganger.workload import (
     Job,
@@ -658,7 +658,7 @@ def test_tune_tries_queues_on_gangs_sharing_on_dags_and_both_on_a_mixture(ganger
         ("simulate --job-list x.json --jobs 3", "leave out --jobs"),
         ("simulate --job-list x.json", "expected --workload tpch:DIR"),
         ("simulate --jobs 2 --timeline /no/such/place.csv", "cannot be written: No such file"),
-        ("train --actors 5", "96 environments cannot be shared out evenly among 5 actors"),
+        ("train --actors 5", "96 environments cannot be shared out evenly among 5 acting threads"),
         ("train --objective speed", "objective is 'speed'; there are mean, weighted, slowdown"),
         ("train --objective weighted", "objective weighted needs weights"),
         ("train --weights ann 2", "weights are for objective weighted; objective is mean"),
@@ -881,7 +881,7 @@ def test_a_line_of_training_progress_says_how_it_goes():
 
 
 def test_every_objective_has_a_name_in_the_line_of_progress():
-    assert set(cli._OWN_FIGURES) == set(OBJECTIVES)
+    assert set(OWN_FIGURES) == set(OBJECTIVES)
 
 
 def test_the_commands_in_the_readme_parse():

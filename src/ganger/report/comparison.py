@@ -206,13 +206,19 @@ def _headlines(about: _Comparison) -> list[str]:
     pairs = _shown_pairs(about)
     if not pairs:
         return [f"{about.labels[0]} was run alone."]
-    said = [pairs[0].sentence]
+    # Not one policy's most probable actions against its sampled ones.
+    first = next((pair for pair in pairs if _policy(pair.a) != _policy(pair.b)), pairs[0])
+    said = [first.sentence]
     learned = {jobs.label for jobs in about.jobs if jobs.mode in ("argmax", "sampled")}
     for pair in pairs:
         if len({pair.a, pair.b} & learned) == 1:
             said.append(pair.sentence)
             break
     return list(dict.fromkeys(said))
+
+
+def _policy(label: str) -> str:
+    return label.removesuffix(" (argmax)").removesuffix(" (sampled)")
 
 
 # --- sections
