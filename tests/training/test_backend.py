@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from ganger.policy.layout import (
     aligned_zeros,
@@ -11,7 +12,7 @@ from ganger.policy.layout import (
     initial_vector,
     vector_size,
 )
-from ganger.policy.network import Critic, PolicyNetwork
+from ganger.policy.network import Critic, PolicyNetwork, TorchBatch
 from ganger.simulator.table import build_table
 from ganger.training.actor import Actor
 from ganger.training.backend import CompiledBackend, TorchBackend, Wanted, Weighting
@@ -151,3 +152,43 @@ def test_probabilities_that_rose_out_of_all_proportion_pull_no_harder_than_other
         assert loss == pytest.approx(plain + (2 * 2.0 - 2 * 0.2) / 40, abs=1e-4)
         assert other < 2 * norm
     backend.close()
+
+
+@pytest.mark.parametrize("cls", [TorchBackend, CompiledBackend])
+def test_what_all_logits_have_in_common_is_pulled_back(cls):
+    policy_vector, critic_vector = random_vector()
+    samples = acted(policy_vector, 10)
+    policy, critic = PolicyNetwork(policy_vector, messages=False), Critic(critic_vector)
+    gradient = aligned_zeros(len(policy_vector) + len(critic_vector))
+    backend = cls(policy, critic, gradient)
+    for block in blocks(False):  # every unit of the last hidden layers pushes all logits alike
+        if block.name in ("stage_2_bias", "limit_2_bias"):
+            policy.flat[block.start : block.stop] += 10
+        if block.name in ("stage_3", "limit_3"):
+            policy.flat[block.start : block.stop] += 1
+    log_p, value = backend.look(samples)
+    index = samples.made[:60]
+    batch = TorchBatch.of(samples.gather(index))
+    none = np.zeros(len(index), np.float32)
+    wanted = Wanted(none, value[index], log_p[index], none + 1)
+    offsets = []
+    for _ in range(40):
+        with torch.no_grad():
+            offsets.append(float(policy(batch).squared_offset.mean()))
+        backend.gradients(samples, index, wanted, Weighting(0.2, 0.5, 0.0))
+        policy.flat[:] -= 0.2 * gradient[: len(policy_vector)]
+    assert offsets[0] > 1e5
+    assert offsets[-1] < 1e-2 * offsets[0]
+
+
+def test_what_may_not_be_chosen_has_no_probability_however_low_the_rest_is():
+    policy_vector, critic_vector = random_vector()
+    samples = acted(policy_vector, 10)
+    for block in blocks(False):
+        if block.name in ("stage_3", "limit_3"):
+            policy_vector[block.start : block.stop] = -3e4
+    (torch_backend, _), (mine, _) = backends(policy_vector, critic_vector)
+    log_p, _ = mine.look(samples)
+    torch_log_p, _ = torch_backend.look(samples)
+    assert log_p[samples.made].min() < -1e3
+    np.testing.assert_allclose(torch_log_p[samples.made], log_p[samples.made], rtol=1e-3, atol=1)

@@ -12,6 +12,10 @@ The loss of B decisions, each term a mean over them:
     arXiv:1912.09729)
     + value_weight x min((value - goal)^2, 25)
     - entropy_weight x entropy
+    + 0.0001 x (log sum exp of the stage logits)^2, and of the limit logits. Probabilities do not
+    change when all logits rise together, so nothing else holds that: within a thousand updates
+    noise drives them so far that float32 has no digits left for their differences (Chowdhery et
+    al. 2022, arXiv:2204.02311)
 """
 
 import math
@@ -45,6 +49,7 @@ BLOCK = 32  # decisions
 LARGEST_ERROR = 25.0  # squared, normalised: further away a value's error pulls no harder
 LARGEST_RATIO = 3.0  # beyond, a decision that was worse than expected pulls no harder
 LARGEST_CHANGE = 20.0  # of a log-probability, so that its exponential is a number
+OFFSET_WEIGHT = 1e-4
 _SLOPE = np.float32(SLOPE)
 _SCALE = np.float32(JOB_SUM_SCALE)
 _FIRST = np.int64(0)
@@ -171,6 +176,8 @@ class Work(ArrayStruct):
         "log_probability": (np.float32, 1),  # [B]
         "entropy": (np.float32, 1),  # [B]: of the stage
         "level_entropy": (np.float32, 1),  # [B]
+        "offset": (np.float32, 1),  # [B]: log sum exp of the stage logits
+        "level_offset": (np.float32, 1),  # [B]
         "value": (np.float32, 1),  # [B], normalised
     }
 
@@ -382,8 +389,11 @@ def _policy_forward(weights, batch, work, decisions, stages, jobs, limits):
 
 
 @compiled
-def _log_softmax(logits, group, rows, groups, entropy):
-    """Turn logits into log-probabilities within each run of rows of one group; write entropies."""
+def _log_softmax(logits, group, rows, groups, entropy, offset):
+    """Turn logits into log-probabilities within each run of rows of one group.
+
+    Writes each group's entropy and what was subtracted from its logits.
+    """
     r = 0
     for b in range(groups):
         first = r
@@ -399,13 +409,16 @@ def _log_softmax(logits, group, rows, groups, entropy):
         for k in range(first, r):
             logits[k] -= shift
             spread -= np.float32(math.exp(logits[k])) * logits[k]
-        entropy[b] = spread
+        entropy[b], offset[b] = spread, shift
 
 
 @compiled
 def _finish_forward(batch, work, decisions, stages, limits):
-    _log_softmax(work.logits, batch.stage_decision, stages, decisions, work.entropy)
-    _log_softmax(work.level_logits, batch.level_decision, limits, decisions, work.level_entropy)
+    of_stage, of_level = batch.stage_decision, batch.level_decision
+    _log_softmax(work.logits, of_stage, stages, decisions, work.entropy, work.offset)
+    _log_softmax(
+        work.level_logits, of_level, limits, decisions, work.level_entropy, work.level_offset
+    )
     for b in range(decisions):
         work.log_probability[b] = work.logits[batch.chosen[b]]
     for r in range(limits):
@@ -711,17 +724,17 @@ def gradients(
             log_p = work.logits[s]
             p = math.exp(log_p)
             own = 1.0 if s == batch.chosen[b] else 0.0
-            work.logits[s] = work.log_probability[b] * (own - p) + entropy_weight * share * p * (
-                log_p + work.entropy[b]
-            )
+            pull = entropy_weight * (log_p + work.entropy[b])
+            pull += 2 * OFFSET_WEIGHT * work.offset[b]
+            work.logits[s] = work.log_probability[b] * (own - p) + share * p * pull
         for r in range(limits):
             b = batch.level_decision[r]
             log_p = work.level_logits[r]
             p = math.exp(log_p)
             own = 1.0 if batch.level_slot[r] == batch.level[b] else 0.0
-            work.level_logits[r] = work.log_probability[b] * (
-                own - p
-            ) + entropy_weight * share * p * (log_p + work.level_entropy[b])
+            pull = entropy_weight * (log_p + work.level_entropy[b])
+            pull += 2 * OFFSET_WEIGHT * work.level_offset[b]
+            work.level_logits[r] = work.log_probability[b] * (own - p) + share * p * pull
         _policy_backward(
             weights, transposed, batch, work, gradient, decisions, stages, jobs, limits
         )

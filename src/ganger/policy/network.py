@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu_
 
 from ganger.policy.features import JOB_WIDTH, POLICY_GLOBALS
+from ganger.policy.forward import MASKED
 from ganger.policy.layout import (
     EMBEDDING,
     JOB_SUM_SCALE,
@@ -24,7 +25,7 @@ from ganger.policy.layout import (
     critic_blocks,
 )
 
-MASKED = -1e4
+_MASKED = float(MASKED)
 
 
 class TorchBatch(NamedTuple):
@@ -59,6 +60,7 @@ class PolicyOutput(NamedTuple):
 
     log_probability: Tensor  # of the chosen stage and limit, jointly
     entropy: Tensor
+    squared_offset: Tensor  # of stages and limits: (log sum exp of the logits)^2
 
 
 def _leaky(x: Tensor) -> Tensor:
@@ -101,16 +103,21 @@ class PolicyNetwork(_FlatModule):
         logits, job_embedding, whole, message = self.stage_logits(batch)
         count = len(batch.globals)
         slots = int(batch.stage_slot.max()) + 1
-        padded = logits.new_full((count, slots), MASKED)
+        padded = logits.new_full((count, slots), _MASKED)
         padded = padded.index_put((batch.stage_decision, batch.stage_slot), logits)
         stage_log_p = padded.log_softmax(1)
         chosen_slot = batch.stage_slot[batch.chosen]
-        level_log_p = self.limit_logits(batch, job_embedding, whole, message).log_softmax(1)
+        levels = self.limit_logits(batch, job_embedding, whole, message)
+        level_log_p = levels.log_softmax(1)
         log_probability = (
             stage_log_p.gather(1, chosen_slot[:, None])
             + level_log_p.gather(1, batch.level[:, None])
         ).squeeze(1)
-        return PolicyOutput(log_probability, _entropy(stage_log_p) + _entropy(level_log_p))
+        return PolicyOutput(
+            log_probability,
+            _entropy(stage_log_p) + _entropy(level_log_p),
+            padded.logsumexp(1) ** 2 + levels.logsumexp(1) ** 2,
+        )
 
     def stage_logits(self, batch: TorchBatch) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Logits [S], embeddings of jobs [J, .] and whole clusters [B, .], messages [S, .]."""
@@ -138,7 +145,7 @@ class PolicyNetwork(_FlatModule):
         hidden = _leaky(torch.addmm(self.stage_2_bias, _leaky(hidden), self.stage_2))
         logits = hidden @ self.stage_3
         if message is not None:
-            logits = logits.masked_fill(~batch.stage_choice, MASKED)
+            logits = logits.masked_fill(~batch.stage_choice, _MASKED)
         return logits, embedding, whole, message
 
     def limit_logits(
@@ -155,7 +162,7 @@ class PolicyNetwork(_FlatModule):
         base = torch.addmm(self.limit_2_bias, _leaky(hidden), self.limit_2)
         of_level = base[batch.level_decision]
         of_level = _leaky(torch.addmm(of_level, batch.level_features, self.limit_2_level))
-        padded = base.new_full((len(base), LEVELS), MASKED)
+        padded = base.new_full((len(base), LEVELS), _MASKED)
         place = (batch.level_decision, batch.level_slot)
         return padded.index_put(place, of_level @ self.limit_3)
 

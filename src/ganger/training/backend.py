@@ -19,6 +19,7 @@ from ganger.policy.gradient import (
     LARGEST_CHANGE,
     LARGEST_ERROR,
     LARGEST_RATIO,
+    OFFSET_WEIGHT,
     Desk,
     critic_weights_of,
     gradients,
@@ -220,6 +221,7 @@ class TorchBackend:
         value_loss = (critic(batch) - goal).pow(2).clamp(max=LARGEST_ERROR).mean()
         entropy = output.entropy.mean()
         loss = policy_loss + weighting.value * value_loss - weighting.entropy * entropy
+        loss = loss + OFFSET_WEIGHT * output.squared_offset.mean()
         loss.backward()
         self._policy.hand_over()
         self._critic.hand_over()
